@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <filesystem>
 
 #include "model/diagnostic.hpp"
 #include "model/plan/cluster_parts.hpp"
@@ -157,9 +158,27 @@ Scenario with_flags(const Scenario& base, const Arguments& arguments) {
   return scenario;
 }
 
+namespace {
+
+// A kit's folder, or scenario.json on top of it, names kit/scenario.json below.
+std::string scenario_path(const std::string& said) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  const bool folder = fs::is_directory(said, none);
+  if (!folder && (fs::exists(said, none) || fs::path(said).filename() != "scenario.json"))
+    return said;
+  const fs::path top = folder ? fs::path(said) : fs::path(said).parent_path();
+  for (const fs::path& path : {top / "kit" / "scenario.json", top / "scenario.json"}) {
+    if (fs::exists(path, none)) return path.string();
+  }
+  return said;
+}
+
+}  // namespace
+
 Scenario scenario_of(const Arguments& arguments) {
   if (!arguments.scenario_file) return with_flags(arguments.from, arguments);
-  const Scenario document = parse_scenario(read_json_file(*arguments.scenario_file));
+  const Scenario document = parse_scenario(read_json_file(scenario_path(*arguments.scenario_file)));
   return with_flags(overlay(document, arguments.from), arguments);
 }
 

@@ -52,7 +52,7 @@ constexpr std::array kCommands = {
                 true,
                 kSimulateOptions,
                 "  zeroplan simulate llama-2-7b 8xA100-80G --ds-config ds_config.json\n"
-                "  zeroplan simulate --scenario plan/scenario.json --mbs 4 --json\n"
+                "  zeroplan simulate --scenario plan --mbs 4 --json\n"
                 "  zeroplan simulate --batch scenarios.jsonl --jobs 8 > results.jsonl\n"
                 "  zeroplan simulate llama-2-7b 8xA100-80G --trace step.json\n",
                 run_simulate},
@@ -108,7 +108,7 @@ constexpr std::array kCommands = {
                 true,
                 kDoctorOptions,
                 "  zeroplan doctor\n"
-                "  zeroplan doctor --scenario plan/scenario.json --hostfile plan/hostfile\n"
+                "  zeroplan doctor --scenario plan --hostfile plan/kit/hostfile\n"
                 "  zeroplan doctor --record machine.json\n",
                 run_doctor},
     CommandInfo{

@@ -3,14 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
+#include <cmath>
 
 #include "cli/ds_config_flags.hpp"
 #include "cli/foreign_flags.hpp"
 #include "cli/from/from_file.hpp"
+#include "cli/tokenized_dataset.hpp"
 #include "model/diagnostic.hpp"
 #include "model/knobs/knobs.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/plan/spellings.hpp"
+#include "model/written_names.hpp"
 
 namespace zeroplan {
 namespace {
@@ -70,6 +74,8 @@ class WordReader {
   std::vector<std::string> positionals;
   std::map<std::string_view, std::string> values;  // by long flag
   std::vector<DsConfigFlag> ds_config;
+  Json adapters = Json::object();  // what flags say of them, by the keys of --method
+  std::string adapters_said_as;    // the last of these flags
 
  private:
   // "-1" is a number and "-" a name.
@@ -121,11 +127,62 @@ class WordReader {
     return phrase("zeroplan tune {} searches with it, zeroplan simulate takes it as it is", fix);
   }
 
-  // A key of ds_config.json, where the command takes one.
+  // A key of ds_config.json, where the command takes one: fit takes the stage alone.
   std::optional<Knob> knob_of(const std::string& name) const {
-    const bool takes = find("--ds-config") != nullptr && !searches(command_);
+    const bool takes = find("--ds-config") != nullptr;
     if (!takes || !ours_for(name).empty()) return std::nullopt;
-    return knob_of_flag(name);
+    const std::optional<Knob> knob = knob_of_flag(name);
+    const bool stage_of_fit = command_.name == "fit" && knob == Knob::zero_stage;
+    return stage_of_fit || !searches(command_) ? knob : std::nullopt;
+  }
+
+  // --lora-rank and the others: a part of --method.
+  static std::string_view adapter_key_of(const std::string& name) {
+    struct Row {
+      std::string_view names;
+      std::string_view key;
+    };
+    constexpr std::array kRows = {
+        Row{"lorarank|lorar", "rank"},
+        Row{"loradropout", "dropout"},
+        Row{"loratarget|loratargets|loratargetmodules|targetmodules", "targets"}};
+    const std::string word = folded(name, "-_");
+    for (const Row& row : kRows) {
+      const auto same = [&](std::string_view one) { return one == word; };
+      if (!first_name(row.names, same).empty()) return row.key;
+    }
+    return "";
+  }
+
+  // "16", "0.05", "q_proj,v_proj", "all-linear".
+  void read_adapter(std::string_view key,
+                    const std::string& name,
+                    std::optional<std::string> value) {
+    if (!value && at_ < words_.size()) value = words_[at_++];
+    const Phrase expected = key == "targets" ? "all-linear, or names of layers: q_proj,v_proj"
+                            : key == "rank"  ? "a whole number"
+                                             : "a number from 0, below 1";
+    if (!value) throw InputError({kCommandLine, name, expected, "nothing", ""});
+    Json read;
+    if (key == "targets") {
+      read = Json::array();
+      for (const std::string& target : parts_of(*value, ',')) read.push_back(target);
+      if (read.items().size() == 1)
+        read = read.items()[0].as_string().starts_with("all") ? Json("all-linear") : read;
+    } else {
+      double number = 0.0;
+      const auto [stop, error] =
+          std::from_chars(value->data(), value->data() + value->size(), number);
+      if (error != std::errc() || stop != value->data() + value->size()) {
+        throw InputError({kCommandLine, name, expected, in_quotes(*value), ""});
+      }
+      read = number == std::floor(number) ? Json(static_cast<std::int64_t>(number)) : Json(number);
+    }
+    if (adapters.find(key) != nullptr) {
+      throw InputError({kCommandLine, name, "one value", "two", ""});
+    }
+    adapters[key] = read;
+    adapters_said_as = name;
   }
 
   void read_knob(Knob knob, const std::string& name, std::optional<std::string> value) {
@@ -150,6 +207,9 @@ class WordReader {
     const Flag* flag = find_as_typed(name);
     std::optional<std::string> value;
     if (end < word.size()) value = word.substr(word[end] == '=' ? end + 1 : end);
+    if (flag == nullptr && command_.takes_scenario && !adapter_key_of(name).empty()) {
+      return read_adapter(adapter_key_of(name), name, std::move(value));
+    }
     if (flag == nullptr) {
       const std::optional<Knob> knob = one_letter ? std::nullopt : knob_of(name);
       if (!knob) unknown(one_letter ? word : name);
@@ -275,9 +335,73 @@ void take_scenario_flags(const WordReader& reader, Arguments& arguments) {
   if (!problems.empty()) throw InputError(problems);
 }
 
+// --lora-rank 16 beside --method, or what --from says of it; LoRA where nobody says a method.
+void take_adapters(const WordReader& reader, Arguments& arguments) {
+  if (reader.adapters.members().empty()) return;
+  const ExplicitValue* said = arguments.flags.find(ScenarioKey::method);
+  if (said == nullptr) said = arguments.from.find(ScenarioKey::method);
+  const Origin origin{kCommandLine, reader.adapters_said_as};
+  std::string method = "lora";
+  Json settings = Json::object();
+  if (said != nullptr && said->value.is_string()) method = said->value.as_string();
+  if (said != nullptr && said->value.members().size() == 1) {
+    method = said->value.members()[0].first;
+    settings = said->value.members()[0].second;
+  }
+  if (method == "full") {
+    throw InputError({kCommandLine, reader.adapters_said_as, "--method lora or qlora", "full", ""});
+  }
+  for (const auto& [key, value] : reader.adapters.members()) settings[key] = value;
+  arguments.flags.set(ScenarioKey::method, Json::object({{method, settings}}), origin);
+}
+
+// --dataset FILE with --tokenizer, --epochs, --padding: over what --from says of the samples.
+void take_dataset(const std::optional<std::string>& tokenizer,
+                  const std::optional<std::string>& epochs,
+                  const std::optional<std::string>& padding,
+                  Arguments& arguments) {
+  const ExplicitValue* said = arguments.flags.find(ScenarioKey::dataset);
+  const bool is_file = said != nullptr && said->value.is_string();
+  if (!is_file && tokenizer) {
+    throw InputError(
+        {kCommandLine, "--tokenizer", "--dataset FILE.jsonl beside it", "nothing", ""});
+  }
+  if (!is_file && !epochs && !padding) return;
+  Json dataset = said != nullptr && !is_file ? said->value : Json::object();
+  if (const ExplicitValue* from = arguments.from.find(ScenarioKey::dataset);
+      from != nullptr && (said == nullptr || is_file)) {
+    dataset = from->value;
+  }
+  if (is_file) {
+    const std::string file = said->value.as_string();
+    if (!tokenizer) {
+      throw InputError(
+          {kCommandLine,
+           "--tokenizer",
+           "the folder of the tokenizer that the samples are counted by",
+           "nothing",
+           phrase("--dataset {} --tokenizer DIR; --lengths FILE takes lengths", file)});
+    }
+    const Json counted = tokenized_dataset(file, *tokenizer);
+    for (const auto& [key, value] : counted.members()) dataset[key] = value;
+  }
+  if (epochs) {
+    double number = 0.0;
+    const auto [stop, error] =
+        std::from_chars(epochs->data(), epochs->data() + epochs->size(), number);
+    if (error != std::errc() || stop != epochs->data() + epochs->size() || !(number > 0.0)) {
+      throw InputError({kCommandLine, "--epochs", "a number above 0", in_quotes(*epochs), ""});
+    }
+    dataset["epochs"] = number;
+  }
+  if (padding) dataset["padding"] = *padding;
+  arguments.flags.set(ScenarioKey::dataset, dataset, {kCommandLine, "--dataset"});
+}
+
 // What --from read, and what of it a file for the same tool takes over.
 void take_meaning(const from::Meaning& meaning, const std::string& path, Arguments& arguments) {
-  constexpr std::array<std::string_view, 4> kTools = {"trainer", "llama-factory", "axolotl", ""};
+  constexpr std::array<std::string_view, 5> kTools = {
+      "trainer", "llama-factory", "axolotl", "", ""};
   arguments.from = meaning.scenario;
   arguments.from_said = from::describe(meaning);
   arguments.from_file = path;
@@ -300,7 +424,11 @@ std::vector<Flag> flags_of(const CommandInfo& command) {
       {"--lang", "", "en|zh", "language of the messages; else that of the locale", "Flags"});
   flags.push_back({"--help", "-h", "", "print this help", "Flags"});
   if (!command.takes_scenario) return flags;
-  flags.push_back({"--scenario", "", "FILE", "a scenario document; flags override it", "Flags"});
+  flags.push_back({"--scenario",
+                   "",
+                   "FILE",
+                   "a scenario document, or the folder of a kit; flags override it",
+                   "Flags"});
   flags.push_back(
       {"--from",
        "",
@@ -308,6 +436,15 @@ std::vector<Flag> flags_of(const CommandInfo& command) {
        "a training set up elsewhere: LLaMA-Factory's or axolotl's YAML, accelerate's, the "
        "Trainer's arguments, a job script; flags override it",
        "Flags"});
+  flags.push_back(
+      {"--tokenizer",
+       "",
+       "DIR",
+       "counts the tokens of --dataset FILE.jsonl: steps, hours, padding and cost follow",
+       "Flags"});
+  flags.push_back({"--epochs", "", "N", "how often the samples of --dataset are seen", "Flags"});
+  flags.push_back(
+      {"--padding", "", "longest|max|packed", "of micro-batches; max_length is max", "Flags"});
   for (const std::string_view group : {"Model and cluster", "Workload", "Software"}) {
     for (const ScenarioKeyInfo& key : kScenarioKeys) {
       if (group_of(key) != group) continue;
@@ -360,6 +497,8 @@ Arguments parse_words(const CommandInfo& command, const std::vector<std::string>
   check_positionals(command, arguments);
   take_scenario_flags(reader, arguments);
   take_positionals(command, arguments);
+  take_adapters(reader, arguments);
+  take_dataset(said("--tokenizer"), said("--epochs"), said("--padding"), arguments);
   return arguments;
 }
 

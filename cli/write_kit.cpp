@@ -41,14 +41,17 @@ FileFacts facts_of_text(std::string_view text) {
           runtime::crc32(std::as_bytes(std::span<const char>(text)))};
 }
 
-// Empty where there is none that can be read: then no file there counts as ours.
-Manifest read_manifest(const std::string& folder) {
+// Empty where there is none that can be read: then no file there counts as ours. `complete`:
+// whether its last writer came to the end.
+Manifest read_manifest(const std::string& folder, bool* complete = nullptr) {
   Manifest manifest;
   const std::string path = folder + "/" + kManifest;
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return manifest;
   try {
     const Json root = parse_json(read_text_file(path), path).root;
+    const Json* said = root.find("complete");
+    if (complete != nullptr) *complete = said == nullptr || *said == Json(true);
     const Json* schema = root.find("schema");
     const Json* files = root.find("files");
     if (schema == nullptr || !(*schema == Json(kManifestSchema)) || files == nullptr) return {};
@@ -68,7 +71,9 @@ Manifest read_manifest(const std::string& folder) {
   return manifest;
 }
 
-void write_manifest(const std::string& folder, const Manifest& manifest) {
+// `complete`: no file of another kit is among them. run.sh and the scripts start nothing before
+// that.
+std::string manifest_text(const Manifest& manifest, bool complete) {
   Json files = Json::object();
   for (const auto& [name, versions] : manifest) {
     Json list = Json::array();
@@ -78,8 +83,13 @@ void write_manifest(const std::string& folder, const Manifest& manifest) {
     }
     files[name] = std::move(list);
   }
-  const Json root = Json::object({{"schema", kManifestSchema}, {"files", std::move(files)}});
-  replace_file(folder + "/" + kManifest, root.dump(2) + "\n");
+  const Json root = Json::object(
+      {{"schema", kManifestSchema}, {"complete", complete}, {"files", std::move(files)}});
+  return root.dump(2) + "\n";
+}
+
+void write_manifest(const std::string& folder, const Manifest& manifest, bool complete) {
+  replace_file(folder + "/" + kManifest, manifest_text(manifest, complete));
 }
 
 bool is_there(const std::string& path) {
@@ -161,8 +171,18 @@ class StagedFiles {
     if (chmod(files_.back().made.c_str(), mode) != 0) throw WriteError(path, std::strerror(errno));
   }
 
+  // A file that goes when the others get their names.
+  void stage_removal(const std::string& path) { files_.push_back({.path = path}); }
+
+  // In the order of staging.
   void name_all() {
     for (Staged& file : files_) {
+      if (file.made.empty()) {
+        const std::string aside = name_in_the_making(file.path);
+        rename_to_free_name(file.path, aside);
+        file.before = aside;
+        continue;
+      }
       if (is_there(file.path)) {
         const std::string aside = name_in_the_making(file.path);
         // Where a file system knows no second names it is moved, and its name is free for a moment.
@@ -186,7 +206,7 @@ class StagedFiles {
   // What was there before is there again.
   void take_back() {
     for (Staged& file : files_) {
-      if (!file.named) unlink(file.made.c_str());
+      if (!file.named && !file.made.empty()) unlink(file.made.c_str());
       if (file.before.empty()) {
         if (file.named) unlink(file.path.c_str());
         continue;
@@ -260,13 +280,16 @@ void refuse_what_is_not_ours(const std::vector<KitFile>& files,
 }
 
 // What the kit before had and this one has not.
-void remove_stale(const std::string& folder, const Manifest& before, const Manifest& now) {
+void stage_stale(const std::string& folder,
+                 const Manifest& before,
+                 const Manifest& now,
+                 StagedFiles& staged) {
   for (const auto& [name, versions] : before) {
     const bool stays = now.contains(name) || name.find("..") != std::string::npos ||
                        name.starts_with('/') || name.empty();
     if (stays) continue;
     const std::string path = folder + "/" + name;
-    if (is_ours(path, versions)) unlink(path.c_str());
+    if (is_ours(path, versions)) staged.stage_removal(path);
   }
 }
 
@@ -276,7 +299,8 @@ void write_into(const std::vector<KitFile>& files,
                 MadeFolders& folders) {
   const FolderLock lock(folder);
   require_list(folder);
-  const Manifest before = read_manifest(folder);
+  bool was_complete = true;
+  const Manifest before = read_manifest(folder, &was_complete);
   if (!force) refuse_what_is_not_ours(files, folder, before);
   for (const KitFile& file : files) {
     const std::string path = folder + "/" + file.path;
@@ -292,8 +316,11 @@ void write_into(const std::vector<KitFile>& files,
     now[file.path] = {facts_of_text(file.text)};
     either[file.path].push_back(now[file.path].front());
   }
+  stage_stale(folder, before, now, staged);
+  // The last name is that of the list which says that the kit is complete.
+  staged.stage(folder + "/" + kManifest, {kManifest, manifest_text(now, true)});
   // Who is killed from here on leaves files of both kits, all of them known as ours.
-  write_manifest(folder, either);
+  write_manifest(folder, either, false);
   try {
     staged.name_all();
   } catch (const WriteError&) {
@@ -301,18 +328,12 @@ void write_into(const std::vector<KitFile>& files,
     if (before.empty()) {
       unlink((folder + "/" + kManifest).c_str());
     } else {
-      write_manifest(folder, before);
+      write_manifest(folder, before, was_complete);
     }
     throw;
   }
   sync_folder(folder);
   staged.keep();
-  remove_stale(folder, before, now);
-  try {
-    write_manifest(folder, now);
-  } catch (const WriteError&) {
-    // The list of both kits says the same of what is there.
-  }
 }
 
 // The pages for people; everything else is for programs.

@@ -74,6 +74,18 @@ std::string model_of(const Scenario& scenario, std::vector<Phrase>& notes) {
   return text;
 }
 
+// Of a kit: what the user's own file says of the run.
+OwnTraining own_training(const Arguments& arguments) {
+  OwnTraining own;
+  own.settings = arguments.from_kept;
+  if (arguments.from_tool == "trainer") {
+    own.form = Form::trl;
+  } else if (!arguments.from_tool.empty()) {
+    own.form = find(kFormNames, std::string_view(arguments.from_tool));
+  }
+  return own;
+}
+
 // The user's own settings go over where the file is of the same tool.
 FormSettings kept_settings(const Arguments& arguments, Form form) {
   const std::string_view tool = name(kFormNames, form);
@@ -168,7 +180,7 @@ void write_plan(const Plan& plan,
                 const Output& output,
                 std::ostream& log) {
   if (output.form) return write_form_file(plan, scenario, arguments, output, log);
-  write_kit(make_kit(plan, scenario_document(plan, scenario), prediction),
+  write_kit(make_kit(plan, scenario_document(plan, scenario), prediction, own_training(arguments)),
             output.path,
             arguments.has("force"),
             log,

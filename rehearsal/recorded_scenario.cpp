@@ -101,11 +101,14 @@ const Json* quantization_of(const Facts& facts) {
 }
 
 Json method_of(const Facts& facts) {
-  const Json* lora = facts.find("lora");
-  if (lora == nullptr) return "full";
+  const Json* said = facts.find("lora");
+  if (said == nullptr) return "full";
+  Json settings = Json::object();
+  for (const auto& [key, value] : said->members()) {
+    if (!value.is_null()) settings[key] = value;
+  }
   const Json* quantization = quantization_of(facts);
-  if (!is_true(at(quantization, {"load_in_4bit"}))) return Json::object({{"lora", *lora}});
-  Json settings = *lora;
+  if (!is_true(at(quantization, {"load_in_4bit"}))) return Json::object({{"lora", settings}});
   const Json* type = at(quantization, {"bnb_4bit_quant_type"});
   settings["quant"] = type != nullptr && type->is_string() ? type->as_string() : "fp4";
   settings["double_quant"] = is_true(at(quantization, {"bnb_4bit_use_double_quant"}));
@@ -117,6 +120,11 @@ Json workload_of(const Facts& facts) {
   const Json& shape = *facts.find("ids");
   workload["sequence_length"] = shape.items()[1];
   workload["micro_batch_size"] = shape.items()[0];
+  if (const Json* trainer = facts.find("trainer")) {
+    workload["trainer"] = *trainer;
+    // Rows of the model are answers, of a pair two.
+    if (const Json* batch = facts.find("per_device_batch")) workload["micro_batch_size"] = *batch;
+  }
   const Json* micro_batches = facts.find("gradient_accumulation_steps");
   if (micro_batches == nullptr) micro_batches = facts.find("micro_batches_per_step");
   workload["gradient_accumulation_steps"] =
@@ -157,7 +165,7 @@ Json workload_of(const Facts& facts) {
 
 Json software_of(const Facts& facts) {
   Json software = Json::object();
-  for (const char* package : {"torch", "transformers", "deepspeed"}) {
+  for (const char* package : {"torch", "transformers", "deepspeed", "trl"}) {
     const std::string version = facts.text(std::string("version/") + package);
     if (!version.empty()) software[package] = version;
   }
@@ -204,10 +212,23 @@ RecordedScenario scenario_of(const ProcessRecord& process, const std::string& cl
       config[precision] = said;
     }
     const bool shards = facts.text("engine").starts_with("fsdp");
-    config["zero_optimization"] = Json::object({{"stage", shards ? 3 : 0}});
+    const Json* stage = facts.find("fsdp_stage");
+    Json zero = Json::object({{"stage", stage != nullptr ? *stage : Json(shards ? 3 : 0)}});
+    if (facts.truth("fsdp_offload")) zero["offload_param"] = Json::object({{"device", "cpu"}});
+    config["zero_optimization"] = zero;
     document["ds_config"] = config;
   }
   scenario.document = document;
+  if (const Json* lengths = facts.find("lengths")) {
+    scenario.notes.push_back(
+        phrase("the lengths of its batches vary, {} to {} tokens: predicted for the longest",
+               lengths->items()[0].dump(),
+               lengths->items()[1].dump()));
+  }
+  if (facts.truth("paged")) {
+    scenario.notes.emplace_back(
+        "the optimizer's states are paged: predicted as if they stayed on the GPU");
+  }
   return scenario;
 }
 

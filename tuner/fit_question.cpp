@@ -67,7 +67,8 @@ Question ask(const Scenario& scenario) {
   const Plan plan = resolve(scenario, before_strategies(scenario, question.prepared));
   question.not_reentrant =
       scenario.find(ScenarioKey::checkpoint_reentrant) == nullptr && holds_frozen_weights(plan);
-  if (const ExplicitValue* said = scenario.find(ScenarioKey::ds_config)) {
+  const ExplicitValue* said = scenario.find(ScenarioKey::ds_config);
+  if (said != nullptr && !stage_alone(scenario)) {
     question.base = std::make_shared<const DsConfig>(read_ds_config_of(*said));
   }
   read_batches(question);

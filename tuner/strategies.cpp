@@ -5,6 +5,7 @@
 #include <string>
 
 #include "model/check.hpp"
+#include "model/diagnostic.hpp"
 #include "model/engine/fetch_coordinator.hpp"
 
 namespace zeroplan {
@@ -251,6 +252,16 @@ TrainingEngine engine_of(const Scenario& scenario) {
 
 }  // namespace
 
+std::optional<std::int64_t> stage_alone(const Scenario& scenario) {
+  const ExplicitValue* said = scenario.find(ScenarioKey::ds_config);
+  if (said == nullptr || said->value.members().size() != 1) return std::nullopt;
+  const Json* zero = said->value.find("zero_optimization");
+  if (zero == nullptr || zero->members().size() != 1) return std::nullopt;
+  const Json* stage = zero->find("stage");
+  if (stage == nullptr || !stage->is_integer()) return std::nullopt;
+  return stage->as_integer();
+}
+
 std::vector<Strategy> strategies(const Scenario& scenario) {
   std::vector<ActivationCheckpointing> checkpointing = {ActivationCheckpointing::none,
                                                         ActivationCheckpointing::full};
@@ -268,6 +279,25 @@ std::vector<Strategy> strategies(const Scenario& scenario) {
                         .offload_parameter = placement.parameter,
                         .checkpointing = kind,
                         .engine = engine});
+    }
+  }
+  // Beside an offloaded optimizer accelerate puts DeepSpeed's CPU Adam in the place of what
+  // DeepSpeed does not build (lint: replaced-optimizer): another one would train than is planned.
+  const ExplicitValue* optimizer = scenario.find(ScenarioKey::optimizer);
+  const auto named = optimizer == nullptr
+                         ? std::nullopt
+                         : find(kOptimizerNames, std::string_view(optimizer->value.as_string()));
+  if (engine == TrainingEngine::deepspeed && named && deepspeed_type(*named).empty()) {
+    std::erase_if(result, [](const Strategy& strategy) {
+      return strategy.offload_optimizer != OffloadDevice::none;
+    });
+  }
+  if (const std::optional<std::int64_t> stage = stage_alone(scenario)) {
+    std::erase_if(result, [&](const Strategy& strategy) { return strategy.stage != *stage; });
+    if (result.empty()) {
+      const Origin& origin = scenario.find(ScenarioKey::ds_config)->origin;
+      throw InputError(
+          {origin.file, origin.pointer, "a stage that the engine has", std::to_string(*stage), ""});
     }
   }
   return result;

@@ -2,6 +2,8 @@
 // ds_config that sets it up.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,7 +53,13 @@ bool holds_frozen_weights(const Plan& plan);
 // to the CPU from stage 1 on; parameters too, and NVMe, in stage 3 (stages 1 and 2 treat NVMe as
 // CPU). Of other engines what they have: FSDP's two shardings and its offload, which is of
 // everything; DDP alone. Each with the checkpointing that was said, or without and with.
+// Where a ds_config says a stage and nothing else, those of that stage. Throws InputError where the
+// engine has none.
 std::vector<Strategy> strategies(const Scenario& scenario);
+
+// Of a ds_config that says a stage and nothing else, as fit's --stage makes it: what is asked for,
+// and no file that strategies start from.
+std::optional<std::int64_t> stage_alone(const Scenario& scenario);
 
 // The knobs of a strategy: those of `base` where the user gave a file, else a small file that sets
 // up `optimizer` and what the community's templates do; stage, offload and what belongs to them

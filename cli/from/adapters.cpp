@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "model/plan/scenario_reader.hpp"
+#include "model/written_names.hpp"
 
 namespace zeroplan::from {
 namespace {
@@ -18,6 +19,13 @@ Json share_of(const Json& value) {
   return whole ? Json(share) : Json();
 }
 
+// 4, "4bit", "nf4", "int4".
+bool is_four(const Json& value) {
+  const std::string text = folded(text_of(value), "-_ ");
+  return count_of(value) == 4 || text == "4bit" || text == "nf4" || text == "fp4" ||
+         text == "int4" || text == "bnb4bit" || text == "bnb";
+}
+
 }  // namespace
 
 void AdapterWords::read(Role role, const Setting& setting) {
@@ -29,7 +37,8 @@ void AdapterWords::read(Role role, const Setting& setting) {
   if (role == Role::targets) targets_ = names_in(value);
   if (role == Role::all_targets && is_on(value)) targets_ = {"all"};
   if (role == Role::four_bits) four_bits_ = is_on(value);
-  if (role == Role::bits) four_bits_ = count_of(value) == 4;
+  if (role == Role::bits) four_bits_ = four_bits_ || is_four(value);
+  if (role == Role::quant_method) names_maker_ = true;
   if (role == Role::four_bit_code) code_ = text_of(value);
   if (role == Role::double_quant) double_quant_ = is_on(value);
   if (role == Role::bnb_arguments) read_bits(setting);
@@ -44,14 +53,12 @@ void AdapterWords::read_bits(const Setting& setting) {
   }
 }
 
-void AdapterWords::add_targets(Tool tool, Json& settings, Meaning& meaning) const {
+// peft's "all-linear", which LLaMA-Factory calls "all".
+void AdapterWords::add_targets(Tool tool, Json& settings) const {
   const bool all = targets_.size() == 1 && (targets_[0] == "all" || targets_[0] == "all-linear");
-  if (all || (targets_.empty() && tool == Tool::llama_factory)) {
-    settings["targets"] = all_linear();
-    meaning.assumed.emplace_back(
-        "LoRA on all linear layers: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
-        "down_proj; "
-        "a model that calls them otherwise wants --method with its names");
+  const bool unsaid = targets_.empty() && (tool == Tool::llama_factory || tool == Tool::swift);
+  if (all || unsaid) {
+    settings["targets"] = "all-linear";
   } else if (!targets_.empty()) {
     Json names = Json::array();
     for (const std::string& name : targets_) names.push_back(name);
@@ -59,17 +66,19 @@ void AdapterWords::add_targets(Tool tool, Json& settings, Meaning& meaning) cons
   }
 }
 
-// LLaMA-Factory (hparams/model_args.py) and axolotl (loaders/model.py) quantise scales again unless
-// they are told not to; transformers and TRL do not.
+// LLaMA-Factory (hparams/model_args.py), axolotl (loaders/model.py) and swift (quant_args.py)
+// quantise scales again unless they are told not to; transformers and TRL do not.
 void AdapterWords::add_quantization(Tool tool, Json& settings, Meaning& meaning) const {
   if (!code_.is_null()) settings["quant"] = code_;
   if (!double_quant_.is_null()) {
     settings["double_quant"] = double_quant_;
-  } else if (tool == Tool::llama_factory || tool == Tool::axolotl) {
+  } else if (tool == Tool::llama_factory || tool == Tool::axolotl || tool == Tool::swift) {
     settings["double_quant"] = true;
     meaning.assumed.emplace_back(
-        tool == Tool::axolotl
-            ? "scales of the four-bit weights are quantised again: axolotl's default"
+        tool == Tool::axolotl ? "scales of the four-bit weights are quantised again: axolotl's "
+                                "default"
+        : tool == Tool::swift
+            ? "scales of the four-bit weights are quantised again: swift's default"
             : "scales of the four-bit weights are quantised again: LLaMA-Factory's default");
   }
 }
@@ -81,9 +90,12 @@ Json AdapterWords::settings(Tool tool, bool four_bits, Meaning& meaning) const {
   } else if (tool == Tool::llama_factory) {
     settings["rank"] = 8;
     meaning.assumed.emplace_back("lora_rank 8: LLaMA-Factory's default");
+  } else if (tool == Tool::swift) {
+    settings["rank"] = 8;
+    meaning.assumed.emplace_back("lora_rank 8: swift's default");
   }
   if (!dropout_.is_null()) settings["dropout"] = dropout_;
-  add_targets(tool, settings, meaning);
+  add_targets(tool, settings);
   if (four_bits) add_quantization(tool, settings, meaning);
   return settings;
 }
@@ -94,6 +106,10 @@ void AdapterWords::finish(Tool tool, Meaning& meaning) const {
     method = "lora";
     meaning.assumed.emplace_back("finetuning_type lora: LLaMA-Factory's default");
   }
+  if (method.empty() && tool == Tool::swift && said_) {
+    method = "lora";
+    meaning.assumed.emplace_back("tuner_type lora: swift's default");
+  }
   if (method.empty() || meaning.scenario.find(ScenarioKey::method) != nullptr) return;
   const Origin origin{said_->file, said_->name};
   if (method != "lora" && method != "qlora") {
@@ -101,7 +117,8 @@ void AdapterWords::finish(Tool tool, Meaning& meaning) const {
         ScenarioKey::method, parse_flag(info(ScenarioKey::method), method), origin);
     return;
   }
-  const bool four_bits = method == "qlora" || four_bits_;
+  // swift's quant_bits are 4 where quant_method alone is said.
+  const bool four_bits = method == "qlora" || four_bits_ || (tool == Tool::swift && names_maker_);
   Json settings = this->settings(tool, four_bits, meaning);
   meaning.scenario.set(ScenarioKey::method,
                        Json::object({{four_bits ? "qlora" : "lora", std::move(settings)}}),

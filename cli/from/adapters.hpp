@@ -20,13 +20,14 @@ class AdapterWords {
  private:
   void read_bits(const Setting& setting);
   Json settings(Tool tool, bool four_bits, Meaning& meaning) const;
-  void add_targets(Tool tool, Json& settings, Meaning& meaning) const;
+  void add_targets(Tool tool, Json& settings) const;
   void add_quantization(Tool tool, Json& settings, Meaning& meaning) const;
 
   std::string method_;
   Json rank_, dropout_, code_, double_quant_;
   std::vector<std::string> targets_;
   bool four_bits_ = false;
+  bool names_maker_ = false;     // quant_method
   std::optional<Setting> said_;  // the last one
 };
 

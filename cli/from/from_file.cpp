@@ -64,6 +64,15 @@ void refuse_other_documents(const Json& document, const std::string& file) {
        hint});
 }
 
+// The keys of accelerate's section that its ds_config is made of.
+constexpr std::string_view kOfDsConfig =
+    "zero_stage|offload_optimizer_device|offload_param_device|offload_optimizer_nvme_path|"
+    "offload_param_nvme_path|zero3_save_16bit_model|gradient_clipping|gradient_accumulation_steps";
+
+bool is_named_in(std::string_view names, std::string_view name) {
+  return !first_name(names, [&](std::string_view one) { return one == name; }).empty();
+}
+
 // accelerate's own section as the ds_config that its plugin makes of it (accelerate/utils/
 // dataclasses.py:DeepSpeedPlugin.__post_init__).
 Json ds_config_of(const Json& section) {
@@ -99,32 +108,43 @@ Json ds_config_of(const Json& section) {
   return config;
 }
 
+// Every key becomes a setting, those of its section for DeepSpeed apart.
 void add_accelerate(const Json& document, const std::string& file, Part& part) {
-  const auto count = [&](const char* key) {
-    const Json* found = document.find(key);
-    return found == nullptr ? 0 : count_of(*found);
-  };
-  part.processes.nodes = count("num_machines");
-  part.processes.all = count("num_processes");
-  const auto add = [&](const char* name, const Json& value, const Json& at) {
+  const auto add = [&](const std::string& name, const Json& value, const Json& at) {
     part.settings.push_back({name, value, file, at.line()});
   };
-  if (const Json* section = document.find("deepspeed_config");
-      section != nullptr && section->is_object()) {
-    const Json* path = section->find("deepspeed_config_file");
-    const bool named = path != nullptr && path->is_string() && path->as_string() != "none";
-    add("deepspeed", named ? *path : ds_config_of(*section), named ? *path : *section);
-    if (const Json* steps = section->find("gradient_accumulation_steps")) {
-      add("gradient_accumulation_steps", *steps, *steps);
+  for (const auto& [name, value] : document.members()) {
+    const bool is_section = name == "deepspeed_config" && value.is_object();
+    if (name == "num_machines" || name == "num_processes") {
+      (name == "num_machines" ? part.processes.nodes : part.processes.all) = count_of(value);
+      part.counted.push_back({name, value, file, value.line()});
+    } else if (name == "distributed_type" && text_of(value) == "FSDP") {
+      add("fsdp", Json("full_shard"), value);
+    } else if (!is_section) {
+      add(name, value, value);
+    } else {
+      const Json* path = value.find("deepspeed_config_file");
+      const bool named = path != nullptr && path->is_string() && path->as_string() != "none";
+      add("deepspeed", named ? *path : ds_config_of(value), named ? *path : value);
+      for (const auto& [key, member] : value.members()) {
+        if (key == "deepspeed_config_file") continue;
+        const bool taken = !named && is_named_in(kOfDsConfig, key);
+        if (key == "gradient_accumulation_steps" || !taken) {
+          add(name + "." + key, member, member);
+        }
+      }
     }
   }
-  const Json* kind = document.find("distributed_type");
-  if (kind != nullptr && text_of(*kind) == "FSDP") add("fsdp", Json("full_shard"), *kind);
-  if (kind != nullptr && text_of(*kind) == "MULTI_GPU") add("distributed_type", *kind, *kind);
-  for (const char* name : {"mixed_precision", "fsdp_config"}) {
-    const Json* found = document.find(name);
-    if (found != nullptr) add(name, *found, *found);
-  }
+}
+
+// The file of a tool has hundreds of keys at most, and what follows takes time by each.
+void require_few_keys(const Json& document, const std::string& file) {
+  if (document.members().size() <= kMostSettings) return;
+  throw InputError({file,
+                    "",
+                    phrase("at most {} settings", kMostSettings),
+                    std::to_string(document.members().size()),
+                    ""});
 }
 
 Part part_of(const Json& document, const std::string& file) {
@@ -134,6 +154,7 @@ Part part_of(const Json& document, const std::string& file) {
     add_accelerate(document, file, part);
     return part;
   }
+  require_few_keys(document, file);
   for (const auto& [name, value] : document.members()) {
     std::string plain = name;
     std::replace(plain.begin(), plain.end(), '-', '_');
@@ -161,7 +182,7 @@ class Collector {
   }
   Meaning read(const std::string& path) {
     const std::string file = path == "-" ? "/dev/stdin" : path;
-    read_file(file, read_text_file(file));
+    read_file(file, read_text_file(file, kMostText));
     add_defaults(meaning_);
     return std::move(meaning_);
   }
@@ -201,12 +222,18 @@ class Collector {
       refuse_other_documents(Json(), file);
     }
     Part& first = parts.front();
-    for (const std::string& line : first.unread) meaning_.unknown.push_back({line, 0, "", ""});
+    for (const Phrase& line : first.unread) meaning_.unknown.push_back({"", 0, line, ""});
+    for (std::size_t i = 1; i < parts.size(); ++i) {
+      const Setting& other =
+          parts[i].settings.empty() ? parts[i].files.front() : parts[i].settings.front();
+      meaning_.unknown.push_back(
+          {other.file, other.line, "another training that this script starts", ""});
+    }
     // What the command line says counts over the files that it names.
     add_meaning(accelerate_stage(first), meaning_);
     for (const Setting& named : first.files) {
       const std::string path = beside(named, file);
-      read_file(path, read_text_file(path));
+      read_file(path, read_text_file(path, kMostText));
     }
   }
 
@@ -222,11 +249,14 @@ class Collector {
       if (name == "zero_stage") line = setting.line;
       file = setting.file;
     }
-    std::erase_if(part.settings, [](const Setting& setting) {
-      return setting.name == "accelerate.zero_stage" ||
-             setting.name == "accelerate.offload_optimizer_device" ||
-             setting.name == "accelerate.offload_param_device";
-    });
+    if (line > 0) {
+      std::erase_if(part.settings, [](const Setting& setting) {
+        constexpr std::size_t kPrefix = std::string_view("accelerate.").size();
+        return setting.name.starts_with("accelerate.") &&
+               setting.name != "accelerate.gradient_accumulation_steps" &&
+               is_named_in(kOfDsConfig, std::string_view(setting.name).substr(kPrefix));
+      });
+    }
     if (line > 0) part.settings.push_back({"deepspeed", ds_config_of(section), file, line});
     return part;
   }
@@ -244,6 +274,20 @@ class Collector {
 
 std::string place(const ReadLine& line) {
   return line.line > 0 ? line.file + ":" + std::to_string(line.line) : line.file;
+}
+
+// Names alone: memory and time of a step are the same whatever they say.
+void add_unused(const std::vector<ReadLine>& lines, Phrase& text) {
+  std::string names;
+  std::set<std::string> known;
+  for (const ReadLine& line : lines) {
+    const std::string& said = line.said.english();
+    const std::string name = said.substr(0, said.find(':'));
+    if (known.insert(name).second) names += (names.empty() ? "" : ", ") + name;
+  }
+  if (names.empty()) return;
+  text += phrase("not used, because memory and time of a step do not depend on it: {}\n",
+                 printable(names));
 }
 
 }  // namespace
@@ -283,12 +327,19 @@ Phrase describe(const Meaning& meaning) {
   for (const Phrase& sentence : meaning.assumed) {
     text += phrase("assumed: {}\n", printable_values(sentence));
   }
+  for (const ReadLine& line : meaning.passed_over) {
+    text += phrase("not used: {}: {}, because {} counts\n",
+                   printable(place(line)),
+                   printable_values(line.said),
+                   printable_values(line.taken));
+  }
   for (const ReadLine& line : meaning.unknown) {
     const Phrase where = printable(place(line));
-    text +=
-        phrase("not known: {}\n",
-               line.said.empty() ? where : phrase("{}: {}", where, printable_values(line.said)));
+    text += phrase("not known: {}\n",
+                   line.file.empty() ? printable_values(line.said)
+                                     : phrase("{}: {}", where, printable_values(line.said)));
   }
+  add_unused(meaning.unused, text);
   return text;
 }
 

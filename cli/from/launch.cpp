@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "cli/from/shell.hpp"
+#include "model/diagnostic.hpp"
 
 namespace zeroplan::from {
 namespace {
@@ -42,46 +43,58 @@ void read_gpus(std::string_view text, Processes& processes) {
 
 // --- sbatch
 
-// "--nodes=2", "-N 2" as pairs.
-std::vector<std::pair<std::string, std::string>> pairs_of(const std::vector<Word>& words) {
-  std::vector<std::pair<std::string, std::string>> pairs;
+// What a job says, "--nodes=2", "-N 2": as settings whose names are the flags.
+std::vector<Setting> job_settings(const std::vector<Word>& words, const std::string& file) {
+  std::vector<Setting> settings;
+  const auto add = [&](const std::string& flag, const std::string& value, int line) {
+    settings.push_back({flag, Json(value), file, line});
+  };
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i].text;
+    const int line = words[i].line;
     if (!is_flag(words[i])) continue;
     const std::size_t equals = word.find('=');
     const bool one_letter = word[1] != '-';
     if (equals != std::string::npos) {
-      pairs.emplace_back(word.substr(0, equals), word.substr(equals + 1));
+      add(word.substr(0, equals), word.substr(equals + 1), line);
     } else if (one_letter && word.size() > 2) {
-      pairs.emplace_back(word.substr(0, 2), word.substr(2));
+      add(word.substr(0, 2), word.substr(2), line);
     } else if (i + 1 < words.size() && !is_flag(words[i + 1])) {
-      pairs.emplace_back(word, words[i + 1].text);
+      add(word, words[i + 1].text, line);
+    } else {
+      add(word, "", line);
     }
   }
-  return pairs;
+  return settings;
 }
 
-Processes of_sbatch(const std::vector<Word>& words) {
-  Processes processes;
+// How many processes Slurm starts, by the lines of sbatch or the options of srun.
+void read_job(const std::vector<Setting>& settings, Part& part) {
+  Processes& processes = part.processes;
   std::int64_t tasks = 0;
-  for (const auto& [flag, value] : pairs_of(words)) {
-    if (flag == "--nodes" || flag == "-N") processes.nodes = count_of(Json(value));
-    if (flag == "--gpus-per-node" || flag == "--gres") {
-      if (flag == "--gres" && !value.starts_with("gpu")) continue;
+  for (const Setting& setting : settings) {
+    const std::string& flag = setting.name;
+    const std::string value = text_of(setting.value);
+    bool counts = true;
+    if (flag == "--nodes" || flag == "-N") {
+      processes.nodes = count_of(Json(value));
+    } else if (flag == "--gpus-per-node" || flag == "--gpus-per-task" ||
+               (flag == "--gres" && value.starts_with("gpu"))) {
       read_gpus(value, processes);
-    }
-    if (flag == "--gpus" || flag == "-G") {
+    } else if (flag == "--gpus" || flag == "-G") {
       Processes all;
       read_gpus(value, all);
       processes.all = all.per_node;
       if (!all.gpu.empty()) processes.gpu = all.gpu;
+    } else if (flag == "--ntasks-per-node") {
+      tasks = count_of(Json(value));
+    } else {
+      counts = false;
     }
-    if (flag == "--ntasks-per-node") tasks = count_of(Json(value));
-    if (flag == "--gpus-per-task") read_gpus(value, processes);
+    (counts ? part.counted : part.unused).push_back(setting);
   }
   if (processes.per_node == 0 && tasks > 1) processes.per_node = tasks;
   if (processes.per_node > 0 && processes.nodes == 0) processes.nodes = 1;
-  return processes;
 }
 
 // What Slurm tells the script of it.
@@ -119,10 +132,8 @@ constexpr std::array kLaunchers = {
 // Walks over one command.
 class CommandReader {
  public:
-  CommandReader(const Command& command, const std::string& file, const Processes& job)
-      : words_(command.words), file_(file) {
-    part_.processes = job;
-  }
+  CommandReader(const Command& command, const std::string& file, const Part& job)
+      : words_(command.words), file_(file), part_(job) {}
 
   // Whether the command starts a training; then part() is what it says.
   bool read() {
@@ -141,6 +152,8 @@ class CommandReader {
     if (program == "llamafactory-cli") return read_tool(Tool::llama_factory);
     if (program == "axolotl" || program == "axolotl.cli.train") return read_tool(Tool::axolotl);
     if (program == "trl") return read_trl();
+    if (program == "swift") return read_swift();
+    if (program == "xtuner") refuse_xtuner();
     for (const Launcher& launcher : kLaunchers) {
       if (launcher.name != program) continue;
       if (program == "accelerate" && take_word() != "launch") return false;
@@ -166,12 +179,19 @@ class CommandReader {
       if (equals == std::string::npos || word.starts_with('-')) return;
       const std::string name = word.substr(0, equals);
       const Json value(word.substr(equals + 1));
+      bool counts = true;
       if (name == "CUDA_VISIBLE_DEVICES" && part_.processes.per_node == 0 && words_[at_].whole) {
         part_.processes.per_node = commas_of(value.as_string());
+      } else if (name == "NPROC_PER_NODE") {
+        part_.processes.per_node = count_of(value);
+      } else if (name == "NNODES") {
+        part_.processes.nodes = count_of(value);
+      } else if (name == "OMP_NUM_THREADS") {
+        part_.processes.threads = count_of(value);
+      } else {
+        counts = false;
       }
-      if (name == "NPROC_PER_NODE") part_.processes.per_node = count_of(value);
-      if (name == "NNODES") part_.processes.nodes = count_of(value);
-      if (name == "OMP_NUM_THREADS") part_.processes.threads = count_of(value);
+      list(counts, name, words_[at_], value);
     }
   }
 
@@ -183,9 +203,39 @@ class CommandReader {
       const std::string program = base_name(words_[at_].text);
       if (std::find(kWrappers.begin(), kWrappers.end(), program) == kWrappers.end()) return;
       ++at_;
-      while (at_ < words_.size() && (is_flag(words_[at_]) || is_value_of_flag(at_))) ++at_;
+      const std::size_t begin = at_;
+      const bool slurm = program == "srun";
+      while (at_ < words_.size() &&
+             (is_flag(words_[at_]) || (slurm ? is_value_of_srun(at_) : is_value_of_flag(at_)))) {
+        ++at_;
+      }
+      const std::vector<Word> options(words_.begin() + static_cast<std::ptrdiff_t>(begin),
+                                      words_.begin() + static_cast<std::ptrdiff_t>(at_));
+      if (slurm) read_job(job_settings(options, file_), part_);
       read_environment();
     }
+  }
+
+  // "-p main": a word behind an option of srun is its value, unless it starts something.
+  bool is_value_of_srun(std::size_t at) const {
+    constexpr std::array<std::string_view, 13> kPrograms = {"torchrun",
+                                                            "accelerate",
+                                                            "deepspeed",
+                                                            "llamafactory-cli",
+                                                            "axolotl",
+                                                            "trl",
+                                                            "swift",
+                                                            "xtuner",
+                                                            "bash",
+                                                            "sh",
+                                                            "env",
+                                                            "singularity",
+                                                            "apptainer"};
+    const std::string_view word = words_[at].text;
+    const std::string program = base_name(word);
+    const bool starts = is_python(program) || word.find('=') != std::string_view::npos ||
+                        std::find(kPrograms.begin(), kPrograms.end(), program) != kPrograms.end();
+    return is_flag(words_[at - 1]) && words_[at - 1].text.find('=') == std::string::npos && !starts;
   }
 
   // "-N 2" before a program: a number, or a word behind a flag of one letter.
@@ -205,7 +255,8 @@ class CommandReader {
                                      Module{"accelerate.commands.launch", "accelerate"},
                                      Module{"deepspeed.launcher.runner", "deepspeed"},
                                      Module{"axolotl.cli.train", "axolotl"},
-                                     Module{"llamafactory.cli", "llamafactory-cli"}};
+                                     Module{"llamafactory.cli", "llamafactory-cli"},
+                                     Module{"swift.cli.main", "swift"}};
     for (std::size_t i = at_ + 1; i + 1 < words_.size() && is_flag(words_[i]); ++i) {
       if (words_[i].text != "-m") continue;
       for (const Module& known : kModules) {
@@ -232,7 +283,11 @@ class CommandReader {
       std::string name = plain_name(word.text.substr(0, word.text.find('=')));
       if (launcher.switches.find(" " + name + " ") != std::string_view::npos) {
         if (name == "m" || name == "module") return;
-        if (name == "use_fsdp") keep("use_fsdp", Json(true), word);
+        if (name == "use_fsdp") {
+          keep("use_fsdp", Json(true), word);
+        } else {
+          list(false, name, word, Json(true));
+        }
         continue;
       }
       const std::size_t equals = word.text.find('=');
@@ -262,6 +317,7 @@ class CommandReader {
   void launcher_option(const std::string& name, const Word& value) {
     const Json text(value.text);
     Processes& processes = part_.processes;
+    bool counts = true;
     if (name == "nproc_per_node" || name == "num_gpus") {
       unresolved(name, value);
       processes.per_node = count_of(text);
@@ -278,18 +334,31 @@ class CommandReader {
       processes.nodes = 1;
     } else if (name == "config_file") {
       part_.files.push_back({name, text, file_, value.line});
+      return;  // its lines are listed under its own name
     } else if (name == "deepspeed_config_file" || name == "mixed_precision" ||
                name == "zero_stage" || name == "offload_optimizer_device" ||
-               name == "offload_param_device" || name == "gradient_accumulation_steps") {
-      keep("accelerate." + name, text, value);
+               name == "offload_param_device" || name == "gradient_accumulation_steps" ||
+               name == "offload_optimizer_nvme_path" || name == "offload_param_nvme_path" ||
+               name == "gradient_clipping" || name == "zero3_save_16bit_model") {
+      return keep("accelerate." + name, text, value);
+    } else {
+      counts = false;
     }
+    list(counts, name, value, text);
+  }
+
+  // What says how many processes start, and what of the launcher is not used.
+  void list(bool counts, const std::string& name, const Word& at, const Json& value) {
+    (counts ? part_.counted : part_.unused).push_back({name, value, file_, at.line});
   }
 
   void unresolved(const std::string& name, const Word& value) {
-    if (!value.whole) {
-      part_.unread.push_back(file_ + ":" + std::to_string(value.line) + ": " + name + " " +
-                             value.text);
-    }
+    if (!value.whole) not_whole(name, value);
+  }
+
+  void not_whole(const std::string& name, const Word& value) {
+    part_.unread.emplace_back(file_ + ":" + std::to_string(value.line) + ": " + name + " " +
+                              value.text);
   }
 
   void keep(const std::string& name, Json value, const Word& at) {
@@ -331,6 +400,28 @@ class CommandReader {
     return true;
   }
 
+  // `swift sft --model ...`, `swift rlhf --rlhf_type dpo`, with NPROC_PER_NODE in front.
+  bool read_swift() {
+    if (at_ >= words_.size()) return false;
+    const std::string action = words_[at_].text;
+    if (action != "sft" && action != "pt" && action != "rlhf") return false;
+    part_.tool = Tool::swift;
+    keep("swift", Json(action), words_[at_]);
+    ++at_;
+    read_arguments();
+    set_threads("torchrun");
+    return true;
+  }
+
+  [[noreturn]] void refuse_xtuner() {
+    throw InputError({file_,
+                      "line " + std::to_string(words_[at_ - 1].line),
+                      "a training whose settings stand in YAML, JSON or arguments",
+                      "xtuner, whose recipes are Python",
+                      "say its numbers as flags, or rehearse it: zeroplan rehearse --gpu NAME -- "
+                      "COMMAND"});
+  }
+
   // `trl sft --num_processes 8`, `axolotl train a.yaml --launcher torchrun -- --nproc_per_node=8`:
   // options that the tool hands on to the launcher.
   void take_launcher_options() {
@@ -345,7 +436,11 @@ class CommandReader {
       if (std::find(kNames.begin(), kNames.end(), setting.name) == kNames.end()) return false;
       const Word value{text_of(setting.value), setting.line, true};
       if (setting.name == "launcher") {
-        launcher = value.text == "torchrun" ? "torchrun" : "accelerate";
+        // Slurm starts the processes itself, and sets no threads for them.
+        launcher = value.text == "torchrun" ? "torchrun"
+                   : value.text == "slurm"  ? ""
+                                            : "accelerate";
+        list(false, setting.name, value, setting.value);
       } else {
         launcher_option(setting.name == "accelerate_config" ? "config_file" : setting.name, value);
       }
@@ -365,8 +460,11 @@ class CommandReader {
         const std::size_t said = word.text.find('=');
         if (part_.tool == Tool::llama_factory && said != std::string::npos && word.whole) {
           keep(word.text.substr(0, said), Json(word.text.substr(said + 1)), word);
+        } else if (document) {
+          part_.files.push_back({"file", Json(word.text), file_, word.line});
+        } else {
+          list(false, word.text, word, "");
         }
-        if (document) part_.files.push_back({"file", Json(word.text), file_, word.line});
         continue;
       }
       const std::size_t equals = word.text.find('=');
@@ -379,8 +477,7 @@ class CommandReader {
         while (at_ < words_.size() && !is_flag(words_[at_])) value.text += " " + words_[at_++].text;
       }
       if (!value.whole) {
-        part_.unread.push_back(file_ + ":" + std::to_string(word.line) + ": " + name + " " +
-                               value.text);
+        not_whole(name, {value.text, word.line, false});
         continue;
       }
       if (name == "config" && (value.text.ends_with(".yaml") || value.text.ends_with(".yml"))) {
@@ -393,8 +490,8 @@ class CommandReader {
 
   std::vector<Word> words_;
   const std::string& file_;
-  std::size_t at_ = 0;
   Part part_;
+  std::size_t at_ = 0;
 };
 
 }  // namespace
@@ -414,18 +511,18 @@ std::string text_of(const Json& value) {
 
 std::vector<Part> read_launches(std::string_view text, const std::string& file) {
   // The job's lines come first, for what they say of the environment.
-  const Processes job = of_sbatch(read_script(text).sbatch);
-  const Script script = read_script(text, environment_of(job));
+  Part job;
+  read_job(job_settings(read_script(text, {}, file).sbatch, file), job);
+  const Script script = read_script(text, environment_of(job.processes), file);
   std::vector<Part> parts;
-  Processes processes = job;
   for (const Command& command : script.commands) {
     constexpr std::string_view kThreads = "OMP_NUM_THREADS=";
     const Word& last = command.words.back();
     const bool sets = command.words.size() == 1 || command.words.front().text == "export";
     if (sets && last.text.starts_with(kThreads)) {
-      processes.threads = count_of(Json(last.text.substr(kThreads.size())));
+      job.processes.threads = count_of(Json(last.text.substr(kThreads.size())));
     }
-    CommandReader reader(command, file, processes);
+    CommandReader reader(command, file, job);
     if (reader.read()) parts.push_back(reader.part());
   }
   return parts;

@@ -5,13 +5,16 @@
 #include <optional>
 
 #include "cli/from/adapters.hpp"
+#include "cli/from/data_words.hpp"
 #include "cli/from/loop_words.hpp"
 #include "cli/from/setting_roles.hpp"
 #include "cli/from/sharding.hpp"
+#include "cli/from/swift.hpp"
 #include "cli/from/trainer_meaning.hpp"
 #include "cli/from/unplanned.hpp"
 #include "model/diagnostic.hpp"
 #include "model/plan/scenario_reader.hpp"
+#include "model/plan/scenario_values.hpp"
 #include "model/written_names.hpp"
 
 namespace zeroplan::from {
@@ -19,38 +22,93 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What became of a setting. Each ends in one list of Meaning, which is where it is filed: what is
+// not used is listed by its name, whatever it is.
+enum class Use { taken, passed_over, unused, unknown, later };
+struct Became {
+  Use use = Use::unknown;
+  Phrase as = {};  // taken: the flag; passed over: what counts
+};
+
 class MeaningReader {
  public:
   MeaningReader(const Part& part, Meaning& meaning) : part_(part), meaning_(meaning) {}
 
   void read() {
-    for (const Setting& setting : part_.settings) read_setting(setting);
+    for (const Setting& setting : part_.settings) file(setting, became(setting));
     adapters_.finish(part_.tool, meaning_);
     sharding_.finish(meaning_);
     loop_.finish(part_.tool, meaning_);
     loop_.finish_evaluation(part_.tool, meaning_);
+    data_.finish(meaning_);
     finish_precision();
     finish_weights();
+    finish_later();
     finish_trainer();
     finish_tool();
   }
 
  private:
-  void read_setting(const Setting& setting) {
+  Became became(const Setting& setting) {
     refuse_unplanned(setting, part_.tool);
-    if (says_nothing(setting.value)) return;
-    if (trainer_.read(setting)) {
-      note(setting, "--trainer");
-      return;
-    }
+    if (says_nothing(setting.value)) return {Use::unused};
+    if (trainer_.read(setting)) return {Use::taken, "--trainer"};
     trl_ = trl_ || setting.name == "trl";
-    if (setting.name == "script" || setting.name == "trl") return;
-    const std::optional<Role> role = role_of(setting.name);
-    if (role) {
-      if (!loop_.read(*role, setting) && !apply(*role, setting)) note(setting, "");
-    } else {
-      if (!changes_nothing(setting.name)) meaning_.unknown.push_back(line_of(setting, ""));
-      if (setting.in_document) meaning_.kept.push_back(setting);
+    if (setting.name == "script" || setting.name == "trl" || setting.name == "swift") {
+      return {Use::taken};
+    }
+    const std::optional<Role> role = role_of(setting.name, part_.tool);
+    if (!role) return {changes_nothing(setting.name) ? Use::unused : Use::unknown};
+    if (loop_.read(*role, setting)) return {Use::later};
+    return apply(*role, setting);
+  }
+
+  void file(const Setting& setting, const Became& became) {
+    const ReadLine line = line_of(setting, became.as);
+    switch (became.use) {
+      case Use::taken:
+        meaning_.read.push_back(line);
+        return;
+      case Use::later:
+        later_.push_back(setting);
+        return;
+      case Use::passed_over:
+        meaning_.passed_over.push_back(line);
+        return;
+      case Use::unused:
+        meaning_.unused.push_back(line);
+        break;
+      case Use::unknown:
+        meaning_.unknown.push_back(line);
+        break;
+    }
+    const bool of_launcher = setting.name.find('.') != std::string::npos;
+    if (!says_nothing(setting.value) && !of_launcher && part_.tool != Tool::accelerate) {
+      meaning_.kept.push_back(setting);
+    }
+  }
+
+  // What was known when all was read, as a strategy and its steps, and was not listed then.
+  void finish_later() {
+    for (const Setting& setting : later_) {
+      const ReadLine line = line_of(setting, "");
+      const bool listed =
+          std::any_of(meaning_.read.begin(), meaning_.read.end(), [&](const ReadLine& read) {
+            return read.file == line.file && read.line == line.line && read.said == line.said;
+          });
+      if (!listed) meaning_.read.push_back(line);
+    }
+  }
+
+  // The members of a section that nobody of `used` is, as settings of their own.
+  void file_rest(const Setting& section, const Json& value, std::string_view used) {
+    for (const auto& [name, member] : value.members()) {
+      std::string_view plain = name;
+      if (plain.starts_with("fsdp_")) plain.remove_prefix(5);
+      if (!first_name(used, [&](std::string_view one) { return one == plain; }).empty()) continue;
+      const int line = member.line() > 0 ? member.line() : section.line;
+      const Setting one{section.name + "." + name, member, section.file, line};
+      file(one, {changes_nothing(one.name) ? Use::unused : Use::unknown});
     }
   }
 
@@ -63,26 +121,40 @@ class MeaningReader {
     return text.size() <= 60 ? text : text.substr(0, 57) + "...";
   }
 
-  void note(const Setting& setting, const Phrase& taken) {
-    meaning_.read.push_back(line_of(setting, taken));
-  }
-
   // What was said before, in a part that counts over this one, stays.
-  bool set(ScenarioKey key, const Json& value, const Setting& setting) {
-    if (meaning_.scenario.find(key) != nullptr) return true;
-    const Origin origin{setting.file,
-                        setting.line > 0
-                            ? "line " + std::to_string(setting.line) + ": " + setting.name
-                            : setting.name};
-    const bool inline_value = value.is_object() || value.is_boolean();
-    const Json checked = inline_value ? value : checked_value(key, text_of(value), origin);
+  Became set(ScenarioKey key, const Json& value, const Setting& setting) {
+    const Origin origin = origin_of(setting);
+    if (const ExplicitValue* before = meaning_.scenario.find(key)) {
+      if (text_of(before->value) == text_of(value)) {
+        return {Use::taken, std::string(info(key).flag) + " " + text_of(value)};
+      }
+      return {Use::passed_over,
+              phrase("{}: {}", before->origin.file, before->origin.pointer).english()};
+    }
+    const bool inline_value =
+        value.is_object() || value.is_boolean() || value.is_array() || value.is_null();
+    const Json checked =
+        inline_value ? typed_value(key, value, origin) : checked_value(key, text_of(value), origin);
     meaning_.scenario.set(key, checked, origin);
     const bool as_written = !inline_value && text_of(value).find('$') == std::string::npos;
     const std::string taken = as_written     ? text_of(value)
                               : inline_value ? checked.dump()
                                              : text_of(checked);
-    note(setting, std::string(info(key).flag) + " " + taken);
-    return true;
+    return {Use::taken, std::string(info(key).flag) + " " + taken};
+  }
+
+  static Origin origin_of(const Setting& setting) {
+    return {setting.file,
+            setting.line > 0 ? "line " + std::to_string(setting.line) + ": " + setting.name
+                             : setting.name};
+  }
+
+  // A value of YAML or JSON that is no text: what the scenario's own table takes.
+  static Json typed_value(ScenarioKey key, const Json& value, const Origin& origin) {
+    Diagnostic problem{origin.file, origin.pointer, "", "", ""};
+    std::optional<Json> good = checked(info(key), value, problem);
+    if (!good) throw InputError(problem);
+    return *good;
   }
 
   // "${SEQ}", "$SEQ" is filled in by whoever starts the training: nobody knows it here but the
@@ -107,7 +179,7 @@ class MeaningReader {
     }
   }
 
-  bool apply(Role role, const Setting& setting) {
+  Became apply(Role role, const Setting& setting) {
     const Json& value = setting.value;
     switch (role) {
       case Role::model:
@@ -117,8 +189,7 @@ class MeaningReader {
       case Role::micro_batch:
         return set(ScenarioKey::micro_batch_size, value, setting);
       case Role::accumulation:
-        return text_of(value) == "auto" ||
-               set(ScenarioKey::gradient_accumulation_steps, value, setting);
+        return accumulation(setting);
       case Role::bf16:
         return half("bf16", setting);
       case Role::fp16:
@@ -131,11 +202,11 @@ class MeaningReader {
       case Role::attention:
         return attention(attention_of(text_of(value)), setting);
       case Role::flash:
-        return is_on(value) && attention("flash", setting);
+        return attention(is_on(value) ? "flash" : "", setting);
       case Role::sdpa:
-        return is_on(value) && attention("sdpa", setting);
+        return attention(is_on(value) ? "sdpa" : "", setting);
       case Role::eager:
-        return is_on(value) && attention("eager", setting);
+        return attention(is_on(value) ? "eager" : "", setting);
       case Role::checkpointing:
         return set(ScenarioKey::activation_checkpointing, is_on(value) ? "full" : "none", setting);
       case Role::no_checkpointing:
@@ -154,14 +225,14 @@ class MeaningReader {
         return set(ScenarioKey::fsdp_version, value, setting);
       case Role::ddp:
         meaning_.says_ddp = text_of(value) == "MULTI_GPU";
-        if (meaning_.says_ddp) note(setting, std::string(info(ScenarioKey::engine).flag) + " ddp");
-        return true;
+        return meaning_.says_ddp
+                   ? Became{Use::taken, std::string(info(ScenarioKey::engine).flag) + " ddp"}
+                   : Became{Use::taken};
       case Role::dtype:
-        dtype_ = &setting;
-        return true;
+        return dtype(setting);
       case Role::pure_bf16:
         if (is_on(setting.value)) pure_bf16_ = &setting;
-        return true;
+        return {Use::later};
       case Role::device_map:
         return device_map(setting);
       case Role::tiled_mlp:
@@ -172,42 +243,78 @@ class MeaningReader {
         return set(ScenarioKey::compile, is_on(value), setting);
       case Role::dataloader_workers:
         return set(ScenarioKey::dataloader_num_workers, value, setting);
+      case Role::padding:
+      case Role::packing:
+      case Role::epochs:
+        data_.read(role, setting);
+        return {Use::taken, std::string(info(ScenarioKey::dataset).flag)};
+      case Role::vision:
+        return vision(setting);
+      case Role::quant_method:
+        return quant_method(setting);
       default:
         return adapter(role, setting);
     }
   }
 
-  bool attention(const std::string& name, const Setting& setting) {
-    return !name.empty() && set(ScenarioKey::attention, name, setting);
+  Became attention(const std::string& name, const Setting& setting) {
+    return name.empty() ? Became{Use::taken} : set(ScenarioKey::attention, name, setting);
   }
 
-  bool checkpointing_arguments(const Setting& setting) {
-    const Json* said = setting.value.find("use_reentrant");
-    // On a command line it is JSON text.
-    Json parsed;
-    if (setting.value.is_string()) {
-      parsed = parse_json(setting.value.as_string(), setting.file).root;
-      said = parsed.find("use_reentrant");
+  // accelerate's file and the arguments both say it to DeepSpeed: the Trainer stops where they
+  // differ (transformers integrations/deepspeed.py fill_match).
+  Became accumulation(const Setting& setting) {
+    if (text_of(setting.value) == "auto") return {Use::taken};
+    const ExplicitValue* before = meaning_.scenario.find(ScenarioKey::gradient_accumulation_steps);
+    const bool of_launcher =
+        part_.tool == Tool::accelerate || setting.name.starts_with("accelerate.");
+    const bool differ = before != nullptr && text_of(before->value) != text_of(setting.value);
+    const bool flag = meaning_.flags.contains(ScenarioKey::gradient_accumulation_steps);
+    if (of_launcher && differ && !flag && count_of(setting.value) > 0) {
+      throw InputError({setting.file,
+                        origin_of(setting).pointer,
+                        phrase("{}, as {}, {} says",
+                               text_of(before->value),
+                               before->origin.file,
+                               before->origin.pointer),
+                        text_of(setting.value),
+                        "the Trainer stops where accelerate's file and the arguments differ: write "
+                        "one number in both, or take it out of accelerate's file"});
     }
-    return said != nullptr && set(ScenarioKey::checkpoint_reentrant, is_on(*said), setting);
+    return set(ScenarioKey::gradient_accumulation_steps, setting.value, setting);
   }
 
-  // A path is written for the folder where the training starts: the file's own, or the one where
-  // zeroplan runs.
+  Became checkpointing_arguments(const Setting& setting) {
+    const Json section = section_of(setting);
+    file_rest(setting, section, "use_reentrant");
+    const Json* said = section.find("use_reentrant");
+    return said == nullptr ? Became{Use::taken}
+                           : set(ScenarioKey::checkpoint_reentrant, is_on(*said), setting);
+  }
+
+  // A path is written for the folder where the training starts: the file's own or the one above it
+  // (of a kit), or the one where zeroplan runs.
   Json path_beside(const Setting& setting) const {
     const std::string path = text_of(setting.value);
-    const fs::path beside = fs::path(setting.file).parent_path() / path;
     std::error_code none;
-    if (!fs::exists(path, none) && fs::exists(beside, none)) return beside.string();
+    if (fs::exists(path, none)) return path;
+    const fs::path folder = fs::path(setting.file).parent_path();
+    for (const fs::path& beside : {folder / path, folder / ".." / path}) {
+      if (fs::exists(beside, none)) return beside.lexically_normal().string();
+    }
     return path;
   }
 
-  bool ds_config(const Setting& setting) {
-    if (setting.value.is_boolean() || text_of(setting.value) == "true") return false;  // a switch
+  Became ds_config(const Setting& setting) {
+    if (setting.value.is_boolean() || text_of(setting.value) == "true") return {Use::taken};
     // The script's own argument parser (deepspeed.add_config_arguments): a loop of its own.
     native_ = native_ || setting.name == "deepspeed_config";
     engine("deepspeed", setting);
     if (setting.value.is_object()) return set(ScenarioKey::ds_config, setting.value, setting);
+    if (part_.tool == Tool::swift) {
+      const Json own = ds_config_of_swift(text_of(setting.value));
+      if (!own.is_null()) return set(ScenarioKey::ds_config, own, setting);
+    }
     return set(ScenarioKey::ds_config, path_beside(setting), setting);
   }
 
@@ -216,11 +323,10 @@ class MeaningReader {
     meaning_.scenario.set(ScenarioKey::engine, name, {setting.file, setting.name});
   }
 
-  bool fsdp(const Setting& setting) {
-    if (!sharding_.read_words(setting)) return false;
+  Became fsdp(const Setting& setting) {
+    if (!sharding_.read_words(setting)) return {Use::taken};
     engine("fsdp", setting);
-    note(setting, "--engine fsdp");
-    return true;
+    return {Use::taken, "--engine fsdp"};
   }
 
   // On a command line it is JSON text, or the name of a file.
@@ -229,39 +335,47 @@ class MeaningReader {
     const std::string& text = setting.value.as_string();
     if (text.starts_with('{')) return parse_json(text, setting.file).root;
     const std::string path = path_beside(setting).as_string();
-    return parse_json(read_text_file(path), path).root;
+    return parse_json(read_text_file(path, kMostText), path).root;
   }
 
-  bool fsdp_arguments(const Setting& said) {
+  Became fsdp_arguments(const Setting& said) {
     Setting setting = said;
     setting.value = section_of(said);
-    for (const char* name : {"fsdp_version", "version"}) {
-      const Json* version = setting.value.find(name);
-      if (version != nullptr) set(ScenarioKey::fsdp_version, *version, setting);
+    for (const auto& [name, value] : setting.value.members()) {
+      const Setting one{
+          said.name + "." + name, value, said.file, value.line() > 0 ? value.line() : said.line};
+      if (name == "fsdp_version" || name == "version") {
+        file(one, set(ScenarioKey::fsdp_version, value, one));
+      } else if (name.ends_with("activation_checkpointing")) {
+        file(one, apply(Role::checkpointing, one));
+      }
     }
     sharding_.read_section(setting);
+    file_rest(setting,
+              setting.value,
+              "version|activation_checkpointing|offload_params|cpu_offload|sharding_strategy|"
+              "reshard_after_forward");
     // The Trainer heeds the section where --fsdp is on, axolotl by itself.
     if (part_.tool == Tool::axolotl && !setting.value.members().empty()) engine("fsdp", said);
-    note(said, "--engine fsdp");
-    return true;
+    return {Use::taken, "--engine fsdp"};
   }
 
   // Both off: 32 bits, and a ds_config that says otherwise is the Trainer's error.
-  bool half(const char* name, const Setting& setting) {
+  Became half(const char* name, const Setting& setting) {
     if (is_on(setting.value)) return set(ScenarioKey::precision, name, setting);
     (std::string_view(name) == "bf16" ? no_bf16_ : no_fp16_) = &setting;
-    return false;
+    return {Use::taken};
   }
 
   void finish_precision() {
     const bool open = meaning_.scenario.find(ScenarioKey::precision) == nullptr;
     if (no_bf16_ != nullptr && no_fp16_ != nullptr && open) {
-      set(ScenarioKey::precision, "fp32", *no_bf16_);
+      file(*no_bf16_, set(ScenarioKey::precision, "fp32", *no_bf16_));
     }
   }
 
   // How torch.optim's AdamW goes over the tensors, where the name says it.
-  bool optimizer(const Setting& setting) {
+  Became optimizer(const Setting& setting) {
     const std::string said = text_of(setting.value);
     const bool plain = said == "adamw_torch";
     if (plain || said == "adamw_torch_fused") {
@@ -272,10 +386,12 @@ class MeaningReader {
     return set(ScenarioKey::optimizer, optimizer_of(said), setting);
   }
 
-  bool adapter(Role role, const Setting& setting) {
+  Became adapter(Role role, const Setting& setting) {
     adapters_.read(role, setting);
-    note(setting, "--method");
-    return true;
+    if (role == Role::bnb_arguments) {
+      file_rest(setting, setting.value, "bnb_4bit_quant_type|bnb_4bit_use_double_quant");
+    }
+    return {Use::taken, "--method"};
   }
 
   // What weights are loaded in. DeepSpeed casts them. LLaMA-Factory makes what it trains fp32
@@ -291,7 +407,7 @@ class MeaningReader {
       refuse(*pure_bf16_, "weights and optimizer states all in bf16 under DeepSpeed");
     }
     if (pure_bf16_ != nullptr) {
-      set(ScenarioKey::weights_dtype, "pure-bf16", *pure_bf16_);
+      file(*pure_bf16_, set(ScenarioKey::weights_dtype, "pure-bf16", *pure_bf16_));
       meaning_.scenario.set(ScenarioKey::precision, "bf16", {pure_bf16_->file, pure_bf16_->name});
     } else if (dtype_ != nullptr) {
       read_dtype(*dtype_, casts, no_bf16_ != nullptr && no_fp16_ != nullptr);
@@ -325,19 +441,72 @@ class MeaningReader {
                          : name == "float32" || name == "fp32" ? "fp32"
                                                                : nullptr;  // auto: the checkpoint's
     if (format == nullptr || casts) {
-      note(setting, casts ? Phrase("DeepSpeed casts to its own format") : Phrase(""));
+      file(setting, {Use::taken, casts ? Phrase("DeepSpeed casts to its own format") : Phrase("")});
       return;
     }
     const bool pure = alone && std::string_view(format) == "bf16";
     if (pure) meaning_.scenario.set(ScenarioKey::precision, "bf16", {setting.file, setting.name});
-    set(ScenarioKey::weights_dtype, pure ? "pure-bf16" : format, setting);
+    file(setting, set(ScenarioKey::weights_dtype, pure ? "pure-bf16" : format, setting));
   }
 
   // {"": "cpu"}, on a command line as JSON text; "auto" and numbers are GPUs.
-  bool device_map(const Setting& setting) {
+  Became device_map(const Setting& setting) {
     const std::string text = text_of(setting.value);
     const bool cpu = text.find("cpu") != std::string::npos;
-    return cpu && set(ScenarioKey::load_device, "cpu", setting);
+    return cpu ? set(ScenarioKey::load_device, "cpu", setting) : Became{Use::taken};
+  }
+
+  // Of swift the format of the weights is that of the arithmetic, too.
+  Became dtype(const Setting& setting) {
+    const std::string said = text_of(setting.value);
+    if (part_.tool == Tool::swift && said != "auto") {
+      return set(ScenarioKey::precision, said, setting);
+    }
+    dtype_ = &setting;
+    return {Use::later};
+  }
+
+  // The text model alone is planned: a tower that is frozen adds its weights, one that is trained
+  // more than that.
+  Became vision(const Setting& setting) {
+    const bool language = setting.name.find("language") != std::string::npos ||
+                          setting.name.find("llm") != std::string::npos;
+    if (is_on(setting.value) == language) {
+      throw InputError({setting.file,
+                        origin_of(setting).pointer,
+                        "a training that is planned",
+                        language ? "a language model that is frozen beside its tower"
+                                 : "a vision tower that is trained",
+                        "the text model alone is planned"});
+    }
+    const Phrase without =
+        "the vision tower and what joins it are left out: the text model alone is planned";
+    const std::vector<Phrase>& known = meaning_.assumed;
+    if (std::find(known.begin(), known.end(), without) == known.end()) {
+      meaning_.assumed.push_back(without);
+    }
+    return {Use::taken};
+  }
+
+  // Of swift and LLaMA-Factory: who makes the bits of quant_bits.
+  Became quant_method(const Setting& setting) {
+    const std::string who = text_of(setting.value);
+    if (who != "bnb" && who != "bitsandbytes") {
+      throw InputError({setting.file,
+                        origin_of(setting).pointer,
+                        "bnb: weights in four bits of bitsandbytes are planned",
+                        in_quotes(who),
+                        "--method qlora plans them as bitsandbytes stores them"});
+    }
+    adapters_.read(Role::quant_method, setting);
+    return {Use::taken, "--method"};
+  }
+
+  bool says(bool (*test)(Role)) const {
+    return std::any_of(part_.settings.begin(), part_.settings.end(), [&](const Setting& setting) {
+      const std::optional<Role> role = role_of(setting.name, part_.tool);
+      return role && test(*role) && !says_nothing(setting.value);
+    });
   }
 
   void finish_trainer() {
@@ -356,9 +525,7 @@ class MeaningReader {
   }
 
   bool says_a_training() const {
-    return std::any_of(part_.settings.begin(), part_.settings.end(), [](const Setting& setting) {
-      return role_of(setting.name).has_value();
-    });
+    return says([](Role) { return true; });
   }
 
   // Whose defaults count for what nobody says.
@@ -375,6 +542,8 @@ class MeaningReader {
   AdapterWords adapters_;
   ShardingWords sharding_;
   LoopWords loop_;
+  DataWords data_;
+  std::vector<Setting> later_;  // what they become is known when all is read
   const Setting* no_bf16_ = nullptr;
   const Setting* no_fp16_ = nullptr;
   const Setting* dtype_ = nullptr;
@@ -387,7 +556,21 @@ class MeaningReader {
 }  // namespace
 
 void add_meaning(const Part& part, Meaning& meaning) {
+  if (part.settings.size() > kMostSettings) {
+    throw InputError({part.settings.front().file,
+                      "",
+                      phrase("at most {} settings", kMostSettings),
+                      std::to_string(part.settings.size()),
+                      ""});
+  }
   if (!part.settings.empty()) MeaningReader(part, meaning).read();
+  const auto add = [](const std::vector<Setting>& settings, const Phrase& as, auto& lines) {
+    for (const Setting& one : settings) {
+      lines.push_back({one.file, one.line, one.name + ": " + text_of(one.value), as});
+    }
+  };
+  add(part.counted, "CLUSTER", meaning.read);
+  add(part.unused, "", meaning.unused);
   Processes& all = meaning.processes;
   const Processes& said = part.processes;
   if (all.nodes == 0) all.nodes = said.nodes;
@@ -419,6 +602,12 @@ void add_defaults(Meaning& meaning) {
                : "OMP_NUM_THREADS 1: accelerate's default for several processes");
   }
   if (meaning.native) return;  // batch and precision are the ds_config's
+  if (meaning.tool == Tool::swift) {
+    assume(ScenarioKey::method,
+           Json::object({{"lora", Json::object({{"rank", 8}, {"targets", "all-linear"}})}}),
+           "tuner_type lora: swift's default");
+    return add_defaults_of_swift(meaning);
+  }
   if (meaning.tool != Tool::axolotl) {
     assume(ScenarioKey::micro_batch_size,
            std::int64_t{8},
@@ -426,7 +615,7 @@ void add_defaults(Meaning& meaning) {
   }
   if (meaning.tool == Tool::llama_factory) {
     assume(ScenarioKey::method,
-           Json::object({{"lora", Json::object({{"rank", 8}, {"targets", all_linear()}})}}),
+           Json::object({{"lora", Json::object({{"rank", 8}, {"targets", "all-linear"}})}}),
            "finetuning_type lora: LLaMA-Factory's default");
     assume(ScenarioKey::sequence_length,
            std::int64_t{2048},

@@ -24,13 +24,16 @@ struct ReadLine {
 
 struct Meaning {
   Scenario scenario;
+  // Every setting stands in exactly one of these four lists.
   std::vector<ReadLine> read;
-  std::vector<ReadLine> unknown;  // names that nobody here knows; `taken` is empty
-  std::vector<Phrase> assumed;    // the tool's own defaults
+  std::vector<ReadLine> passed_over;  // said before, otherwise; `taken`: what counts
+  std::vector<ReadLine> unused;       // memory and the time of a step do not depend on it
+  std::vector<ReadLine> unknown;      // names that nobody here knows; `taken` is empty
+  std::vector<Phrase> assumed;        // the tool's own defaults
   Processes processes;
   Setting training;  // the first setting of the tool that trains; no name: none was read
-  Tool tool = Tool::accelerate;  // that tool
-  std::vector<Setting> kept;  // of documents: what changes neither memory nor time, or is not known
+  Tool tool = Tool::accelerate;   // that tool
+  std::vector<Setting> kept;      // of the tool that trains: what is unused or not known
   std::optional<Setting> hybrid;  // FSDP within nodes, until it is known how many GPUs these have
   // What the flags beside --from say: of a value that the file leaves to a variable they are asked.
   std::map<ScenarioKey, std::string> flags;

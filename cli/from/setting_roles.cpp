@@ -24,7 +24,8 @@ constexpr std::array kRoleRows = {
         Role::sequence},
     RoleRow{"per_device_train_batch_size|micro_batch_size|per_gpu_train_batch_size",
             Role::micro_batch},
-    RoleRow{"gradient_accumulation_steps|accelerate.gradient_accumulation_steps",
+    RoleRow{"gradient_accumulation_steps|accelerate.gradient_accumulation_steps|deepspeed_config."
+            "gradient_accumulation_steps",
             Role::accumulation},
     RoleRow{"bf16", Role::bf16},
     RoleRow{"fp16", Role::fp16},
@@ -51,7 +52,7 @@ constexpr std::array kRoleRows = {
     RoleRow{"lora_target|lora_target_modules|target_modules", Role::targets},
     RoleRow{"lora_target_linear", Role::all_targets},
     RoleRow{"load_in_4bit|use_4bit", Role::four_bits},
-    RoleRow{"quantization_bit|bits", Role::bits},
+    RoleRow{"quantization_bit|bits|quant|quantization", Role::bits},
     RoleRow{"lora_dropout", Role::dropout},
     RoleRow{"quantization_type|bnb_4bit_quant_type", Role::four_bit_code},
     RoleRow{"double_quantization|use_bnb_nested_quant|bnb_4bit_use_double_quant",
@@ -70,20 +71,44 @@ constexpr std::array kRoleRows = {
     RoleRow{"eval_steps", Role::eval_steps},
     RoleRow{"evals_per_epoch", Role::evals_per_epoch},
     RoleRow{"do_eval", Role::do_eval},
-    RoleRow{"val_size|val_set_size|eval_dataset|test_datasets|validation_file|eval_data_path",
+    RoleRow{"val_size|val_set_size|eval_dataset|val_dataset|test_datasets|validation_file|"
+            "eval_data_path",
             Role::held_out},
     RoleRow{"per_device_eval_batch_size|eval_batch_size|per_gpu_eval_batch_size", Role::eval_batch},
     RoleRow{"eval_accumulation_steps", Role::eval_accumulation},
     RoleRow{"logging_strategy", Role::logging_strategy},
     RoleRow{"logging_steps", Role::logging_steps},
     RoleRow{"dataloader_num_workers", Role::dataloader_workers},
+    RoleRow{"padding|pad_to_max_length|pad_to_sequence_len", Role::padding},
+    RoleRow{"packing|neat_packing|sample_packing", Role::packing},
+    RoleRow{"num_train_epochs|num_epochs", Role::epochs},
+    RoleRow{"freeze_vision_tower|freeze_vit|freeze_multi_modal_projector|freeze_aligner|"
+            "freeze_language_model|freeze_llm",
+            Role::vision},
+    RoleRow{"quant_method|quantization_method", Role::quant_method},
+};
+// Names that mean it with one tool alone.
+struct OwnRow {
+  Tool tool;
+  std::string_view names;
+  Role role;
+};
+constexpr std::array kOwnRows = {
+    OwnRow{Tool::swift, "model|model_id_or_path", Role::model},
+    OwnRow{Tool::swift, "train_type|sft_type|tuner_type", Role::adapter},
+    OwnRow{Tool::swift, "attn_impl", Role::attention},
+    OwnRow{Tool::swift, "quant_bits", Role::bits},
+    OwnRow{Tool::swift, "max_epochs", Role::epochs},
 };
 
 }  // namespace
 
-std::optional<Role> role_of(std::string_view name) {
+std::optional<Role> role_of(std::string_view name, Tool tool) {
+  const auto same = [&](std::string_view one) { return one == name; };
+  for (const OwnRow& row : kOwnRows) {
+    if (row.tool == tool && !first_name(row.names, same).empty()) return row.role;
+  }
   for (const RoleRow& row : kRoleRows) {
-    const auto same = [&](std::string_view one) { return one == name; };
     if (!first_name(row.names, same).empty()) return row.role;
   }
   return std::nullopt;
@@ -141,10 +166,6 @@ std::string attention_of(const std::string& name) {
   if (word == "sdpa") return "sdpa";
   if (word == "eager" || word == "disabled" || word == "false") return "eager";
   return "";  // auto: the class's own
-}
-
-Json all_linear() {
-  return Json::array({"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"});
 }
 
 }  // namespace zeroplan::from

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/from/settings.hpp"
 #include "model/json.hpp"
 
 namespace zeroplan::from {
@@ -62,10 +63,15 @@ enum class Role {
   logging_strategy,
   logging_steps,
   dataloader_workers,
+  padding,       // "max_length", or a switch
+  packing,       // a switch
+  epochs,        // of the data
+  vision,        // whether the tower beside a language model is frozen
+  quant_method,  // "bnb"
 };
 
-// Nothing for a name that no tool is known to have.
-std::optional<Role> role_of(std::string_view name);
+// Nothing for a name that no tool is known to have; some names are one tool's alone.
+std::optional<Role> role_of(std::string_view name, Tool tool);
 
 // true, yes, 1, on, and what tools take for it (auto, full).
 bool is_on(const Json& value);
@@ -80,8 +86,5 @@ std::string optimizer_of(const std::string& name);
 
 // eager, sdpa or flash; empty: the class's own.
 std::string attention_of(const std::string& name);
-
-// peft's "all-linear" of a decoder with LLaMA's names.
-Json all_linear();
 
 }  // namespace zeroplan::from

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/json.hpp"
+#include "model/phrase.hpp"
 
 namespace zeroplan::from {
 
@@ -30,7 +31,7 @@ struct Processes {
 };
 
 // The tools whose files and commands are known.
-enum class Tool { trainer, llama_factory, axolotl, accelerate };
+enum class Tool { trainer, llama_factory, axolotl, accelerate, swift };
 
 // Settings of one tool, and other files that it reads.
 struct Part {
@@ -38,8 +39,15 @@ struct Part {
   std::vector<Setting> settings;
   std::vector<Setting> files;  // value: a path as it is written
   Processes processes;
-  std::vector<std::string> unread;  // sentences about what could not be followed
+  std::vector<Setting> counted;  // what `processes` was made of
+  std::vector<Setting> unused;   // of the launcher and the job: where and under which name it runs
+  std::vector<Phrase> unread;    // what could not be followed
 };
+
+// What a program that starts trainings has at most of each: files that people write are far
+// smaller, and what comes behind the readers takes time and memory by it.
+inline constexpr std::int64_t kMostText = 1 << 20;
+inline constexpr std::size_t kMostSettings = 4096;
 
 // A whole number in a setting's value, as number or text; 0 for anything else.
 std::int64_t count_of(const Json& value);

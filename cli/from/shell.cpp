@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cctype>
 
+#include "cli/from/settings.hpp"
+#include "model/diagnostic.hpp"
+
 namespace zeroplan::from {
 namespace {
 
@@ -31,10 +34,13 @@ class ShellReader {
  public:
   ShellReader(const ShellReader&) = delete;  // text_ is a view of a member
   ShellReader& operator=(const ShellReader&) = delete;
-  ShellReader(std::string_view text, std::map<std::string, std::string> known)
+  ShellReader(std::string_view text,
+              std::map<std::string, std::string> known,
+              const std::string& file)
       : without_returns_(with_unix_lines(text)),
         text_(without_returns_),
-        known_(std::move(known)) {}
+        known_(std::move(known)),
+        file_(file) {}
 
   Script read() {
     while (at_ < text_.size()) read_one();
@@ -160,6 +166,14 @@ class ShellReader {
 
   // A value without quotes around it becomes as many words as it has.
   void put(std::string_view value) {
+    expanded_ += std::ssize(value);
+    if (expanded_ > kMostText) {
+      throw InputError({file_,
+                        "line " + std::to_string(line_),
+                        phrase("variables of at most {} bytes together", kMostText),
+                        "more",
+                        ""});
+    }
     for (const char c : value) {
       const bool blank = std::isspace(static_cast<unsigned char>(c)) != 0;
       if (blank && !quoted_) {
@@ -242,6 +256,8 @@ class ShellReader {
   std::string without_returns_;
   std::string_view text_;
   std::map<std::string, std::string> known_;
+  const std::string& file_;
+  std::int64_t expanded_ = 0;  // bytes
   std::size_t at_ = 0;
   int line_ = 1;
   bool in_word_ = false;
@@ -253,8 +269,10 @@ class ShellReader {
 
 }  // namespace
 
-Script read_script(std::string_view text, std::map<std::string, std::string> known) {
-  return ShellReader(text, std::move(known)).read();
+Script read_script(std::string_view text,
+                   std::map<std::string, std::string> known,
+                   const std::string& file) {
+  return ShellReader(text, std::move(known), file).read();
 }
 
 }  // namespace zeroplan::from

@@ -27,6 +27,10 @@ struct Script {
 // ("N=8", "${N}", "${N:-8}", "export N=8") and what `known` says of the environment (SLURM_NNODES).
 // Nothing is run: substitutions of commands, loops' variables and here-documents stay what they
 // are, and their words are not whole.
-Script read_script(std::string_view text, std::map<std::string, std::string> known = {});
+// Throws InputError, naming `file`, where the values of variables come to more than a file may
+// have.
+Script read_script(std::string_view text,
+                   std::map<std::string, std::string> known = {},
+                   const std::string& file = "");
 
 }  // namespace zeroplan::from

@@ -89,7 +89,8 @@ bool TrainerMeaning::read_llama_factory(const Setting& setting) {
 
 bool TrainerMeaning::read(const Setting& setting) {
   if (tool_ == Tool::llama_factory) return read_llama_factory(setting);
-  if (setting.name == "trl" || setting.name == "script") {
+  if (setting.name == "trl" || setting.name == "script" ||
+      (tool_ == Tool::swift && setting.name == "rlhf_type")) {
     const std::string kind = kind_of(setting);
     if (!kind.empty()) kind_ = kind;
     return !kind.empty();
@@ -102,7 +103,7 @@ bool TrainerMeaning::read(const Setting& setting) {
   if (kind_ == "ppo" && setting.name == "sft_model_path") policy_ = setting.value;
   for (const TrainerRow& row : kTrainerRows) {
     if (setting.name != row.theirs) continue;
-    if (!is_of(row, kind_)) return true;  // no other trainer reads it
+    if (!is_of(row, kind_)) return false;  // no other trainer reads it
     const std::string ours(row.ours);
     if (row.kind == Kind::on) settings_[ours] = is_on(setting.value);
     if (row.kind == Kind::count) settings_[ours] = count_of(setting.value);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "cli/from/setting_roles.hpp"
 #include "model/diagnostic.hpp"
 #include "model/written_names.hpp"
 
@@ -39,6 +40,12 @@ constexpr std::array kUnplanned = {
     Unplanned{"multipack_real_batches|batch_flattening", "batches that are flattened"},
     Unplanned{"cut_cross_entropy", "Cut Cross Entropy"},
     Unplanned{"auto_find_batch_size", "a batch size that is found while it runs"},
+    Unplanned{"lora_modules_to_save|modules_to_save|additional_target",
+              "layers that are trained whole beside adapters"},
+    Unplanned{"freeze_parameters|freeze_parameters_ratio|freeze_parameters_regex",
+              "a model that is frozen in part"},
+    Unplanned{"lisa_activated_layers", "layers that are trained in turn"},
+    Unplanned{"deepspeed_autotp_size|autotp_size", "DeepSpeed's AutoTP"},
 };
 
 }  // namespace
@@ -60,7 +67,7 @@ constexpr std::string_view kNothing =
     "saves_per_epoch|save_total_limit|save_only_model|save_safetensors|logging_dir|"
     "logging_first_step|report_to|run_name|learning_rate|lr|lr_scheduler|lr_scheduler_type|"
     "warmup_ratio|warmup_steps|weight_decay|adam_beta1|adam_beta2|adam_epsilon|max_grad_norm|"
-    "num_train_epochs|num_epochs|max_steps|max_samples|seed|data_seed|dataset|dataset_dir|datasets|"
+    "max_steps|max_samples|seed|data_seed|dataset|dataset_dir|datasets|"
     "reward_funcs|dataset_name|dataset_config|dataset_path|dataset_prepared_path|dataset_num_proc|"
     "dataset_text_field|dataset_train_split|dataset_test_split|data_path|train_file|"
     "template|chat_template|"
@@ -69,15 +76,14 @@ constexpr std::string_view kNothing =
     "trust_remote_code|use_fast_tokenizer|cache_dir|hub_model_id|hub_token|push_to_hub|"
     "preprocessing_num_workers|dataloader_pin_memory|"
     "dataloader_prefetch_factor|dataloader_drop_last|remove_unused_columns|label_names|"
-    "group_by_length|train_on_inputs|shuffle_merged_datasets|packing|neat_packing|sample_packing|"
-    "eval_sample_packing|pad_to_sequence_len|mask_prompt|train_on_prompt|stage|plot_loss|"
+    "group_by_length|train_on_inputs|shuffle_merged_datasets|"
+    "eval_sample_packing|mask_prompt|train_on_prompt|stage|plot_loss|"
     "ddp_timeout|ddp_find_unused_parameters|ddp_backend|local_rank|resume_from_checkpoint|"
     "auto_resume_from_checkpoints|load_best_model_at_end|metric_for_best_model|early_stopping_"
     "patience|"
     "lora_alpha|lora_bias|lora_task_type|use_rslora|use_rs_lora|loraplus_lr_ratio|"
-    "lora_modules_to_save|"
-    "additional_target|lora_fan_in_fan_out|lora_model_dir|bnb_4bit_quant_storage|"
-    "bnb_4bit_compute_dtype|quantization_method|liger_rope|liger_rms_norm|"
+    "lora_fan_in_fan_out|lora_model_dir|bnb_4bit_quant_storage|"
+    "bnb_4bit_compute_dtype|liger_rope|liger_rms_norm|"
     "liger_glu_activation|liger_swiglu|"
     "predict_with_generate|wandb_project|wandb_entity|wandb_watch|wandb_name|"
     "wandb_log_model|wandb_mode|swanlab_project|debug|strict|local_rank|tf32|logits_to_keep|do_"
@@ -99,6 +105,20 @@ constexpr std::string_view kNothing =
     "revision_of_model|eos_token|dataset_kwargs|tokenizer_legacy|tokenizer_use_fast|"
     "total_episodes|missing_eos_penalty|stop_token|stop_token_id|num_sample_generations|kl_"
     "estimator|cliprange|cliprange_value|vf_coef|gamma|lam|whiten_rewards|exp_name|"
+    "launcher|master_port|master_addr|main_process_port|node_rank|rdzv_id|rdzv_endpoint|"
+    "deepspeed_multinode_launcher|zero3_init_flag|zero3_save_16bit_model|"
+    "auto_wrap_policy|transformer_layer_cls_to_wrap|min_num_params|state_dict_type|"
+    "backward_prefetch|backward_prefetch_policy|forward_prefetch|limit_all_gathers|"
+    "use_orig_params|sync_module_states|cpu_ram_efficient_loading|determinism_check|"
+    "preserve_rng_state|debug|num_generations|steps_per_generation|ds3_gather_for_generation|"
+    "vllm_gpu_memory_utilization|vllm_enable_sleep_mode|vllm_tensor_parallel_size|kl_coef|"
+    "response_length|local_rollout_forward_batch_size|num_ppo_epochs|num_mini_batches|"
+    "padding_free|split_dataset_ratio|load_from_cache_file|dataset_shuffle|data_"
+    "collator|"
+    "system|model_author|add_version|check_model|use_hf|truncation_strategy|padding_side|"
+    "lora_dtype|init_weights|init_lora_weights|lorap_lr_ratio|max_pixels|agent_template|"
+    "external_plugins|custom_register_path|tuner_backend|task_type|vit_lr|aligner_lr|"
+    "vit_gradient_checkpointing|acc_strategy|callbacks|safe_serialization|max_shard_size|"
     "streaming_multipack_buffer_size|infer_backend|xformers_attention|flash_attn_rms_norm|flash_"
     "attn_cross_entropy|";
 
@@ -111,6 +131,12 @@ void refuse_unplanned(const Setting& setting, Tool tool) {
         !first_name(row.names, [&](std::string_view one) { return one == setting.name; }).empty();
     if (named && !is_off(setting.value)) refuse(setting, std::string(row.what));
   }
+  const bool swift_type = tool == Tool::swift && role_of(setting.name, tool) == Role::adapter;
+  if (swift_type && text != "full" && text != "lora") refuse(setting, setting.name + " " + text);
+  const bool rlhf = tool == Tool::swift && setting.name == "rlhf_type";
+  if (rlhf && text != "dpo" && text != "kto" && text != "grpo") {
+    refuse(setting, setting.name + " " + text);
+  }
   const bool stage = setting.name == "stage" && tool == Tool::llama_factory;
   const bool trained_stage = text == "sft" || text == "pt" || text == "dpo" || text == "kto";
   if (stage && !trained_stage) refuse(setting, phrase("the stage {}", in_quotes(text)));
@@ -119,7 +145,8 @@ void refuse_unplanned(const Setting& setting, Tool tool) {
   }
   const bool trained = text == "sft" || text == "dpo" || text == "kto" || text == "grpo";
   if (setting.name == "trl" && !trained) refuse(setting, "trl " + text);
-  const bool eight = setting.name == "quantization_bit" || setting.name == "bits";
+  const bool eight =
+      setting.name == "quantization_bit" || setting.name == "bits" || setting.name == "quant_bits";
   if (eight && !is_off(setting.value) && count_of(setting.value) != 4 &&
       count_of(setting.value) < 16) {
     refuse(setting, phrase("weights of {} bits", text));
@@ -127,6 +154,11 @@ void refuse_unplanned(const Setting& setting, Tool tool) {
 }
 
 bool changes_nothing(std::string_view name) {
+  // A member of a section; FSDP's have a prefix in some tools' files.
+  if (const std::size_t dot = name.rfind('.'); dot != std::string_view::npos) {
+    name.remove_prefix(dot + 1);
+  }
+  if (name.starts_with("fsdp_")) name.remove_prefix(5);
   // "wandb_..." of all kinds; parts of accelerate's command line.
   if (name.starts_with("wandb_") || name.starts_with("swanlab_") || name.starts_with("hub_"))
     return true;

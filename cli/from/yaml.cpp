@@ -12,6 +12,10 @@ namespace zeroplan {
 namespace {
 
 constexpr int kMostDepth = 64;  // as of JSON
+// Files of tools have hundreds. Of values those count twice that an anchor keeps for its aliases.
+constexpr std::int64_t kMostYamlValues = 100'000;
+constexpr std::size_t kMostKeys =
+    10'000;  // of one mapping, whose keys are compared with each other
 
 std::string text_of(const yaml_char_t* text, std::size_t length) {
   return {reinterpret_cast<const char*>(text), length};
@@ -88,8 +92,8 @@ class YamlReader {
 
   void count(const yaml_mark_t& mark, std::int64_t values) {
     values_ += values;
-    if (values_ > kMostValues) {
-      fail(mark, phrase("at most {} values", kMostValues), "more");
+    if (values_ > kMostYamlValues) {
+      fail(mark, phrase("at most {} values", kMostYamlValues), "more");
     }
   }
 
@@ -105,11 +109,11 @@ class YamlReader {
     count(event->start_mark, 1);
     switch (event->type) {
       case YAML_SCALAR_EVENT:
-        return keep(event->data.scalar.anchor, scalar(event));
+        return keep(event->data.scalar.anchor, scalar(event), event->start_mark);
       case YAML_SEQUENCE_START_EVENT:
-        return keep(event->data.sequence_start.anchor, sequence(event, depth));
+        return keep(event->data.sequence_start.anchor, sequence(event, depth), event->start_mark);
       case YAML_MAPPING_START_EVENT:
-        return keep(event->data.mapping_start.anchor, mapping(event, depth));
+        return keep(event->data.mapping_start.anchor, mapping(event, depth), event->start_mark);
       case YAML_ALIAS_EVENT:
         return alias(event);
       default:
@@ -117,8 +121,10 @@ class YamlReader {
     }
   }
 
-  Json keep(const yaml_char_t* anchor, Json value) {
-    if (anchor != nullptr) anchors_[reinterpret_cast<const char*>(anchor)] = value;
+  Json keep(const yaml_char_t* anchor, Json value, const yaml_mark_t& mark) {
+    if (anchor == nullptr) return value;
+    count(mark, size_of(value));
+    anchors_[reinterpret_cast<const char*>(anchor)] = value;
     return value;
   }
 
@@ -162,6 +168,9 @@ class YamlReader {
              "what a template leaves in braces stands in quotes, or is filled first");
       }
       count(event->start_mark, 1);
+      if (object.members().size() >= kMostKeys) {
+        fail(event->start_mark, phrase("at most {} keys of one mapping", kMostKeys), "more");
+      }
       const std::string key = text_of(event->data.scalar.value, event->data.scalar.length);
       Event content;
       next(content);

@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).resolve().parent
+DS_CONFIG = HERE.parent / "ds_config.json"
+TRAINING = HERE / "training.json"  # of the run what no plan has: rates, schedule, epochs, where it writes
 OPTIMIZERS = {
     "adamw": "adamw_torch",
     "adam": "adamw_torch",
@@ -30,19 +32,40 @@ def parser(description):
     flags.add_argument("--scenario", default=str(HERE / "scenario.json"), help="what zeroplan planned")
     flags.add_argument("--model", default=str(HERE / "model"), help="folder with config.json, weights if any")
     flags.add_argument("--tokenizer", help="folder of the tokenizer; bytes are tokens without one")
-    flags.add_argument("--data", help=".txt, or .jsonl with a member \"text\"; random tokens without it")
-    flags.add_argument("--steps", type=int, default=20, help="optimizer steps")
-    flags.add_argument("--seed", type=int, default=1)
-    flags.add_argument("--learning-rate", type=float, default=1e-5)
-    flags.add_argument("--output", default="out", help="folder for checkpoints")
+    run = json.loads(TRAINING.read_text(encoding="utf-8")) if TRAINING.is_file() else {}
+    flags.add_argument("--data", default=run.pop("data", None),
+                       help=".txt, or .jsonl with a member \"text\"; random tokens without it")
+    flags.add_argument("--steps", type=int,
+                       help="optimizer steps; without it the epochs of training.json, and 20 of random tokens")
+    flags.add_argument("--seed", type=int, default=run.pop("seed", 1))
+    flags.add_argument("--learning-rate", type=float, default=run.pop("learning_rate", 2e-5))
+    flags.add_argument("--output", default=run.pop("output_dir", "out"), help="folder for checkpoints")
     flags.add_argument("--save", action="store_true", help="save the model at the end")
     flags.add_argument("--measure", default="measurements.jsonl", help="the run is appended here as one line")
     # The deepspeed launcher passes it; the rank stands in the environment all the same.
     flags.add_argument("--local_rank", "--local-rank", type=int, default=-1, help=argparse.SUPPRESS)
+    flags.set_defaults(run=run)
     return flags
 
 
+def steps_of(arguments):
+    """Optimizer steps of the Trainer; None: as many as the epochs of the data have."""
+    return 20 if arguments.steps is None and not arguments.data else arguments.steps
+
+
+def steps_of_loop(arguments, workload, replicas, tokens):
+    steps = steps_of(arguments)
+    if steps is not None:
+        return steps
+    a_step = workload["micro_batch_size"] * workload["gradient_accumulation_steps"] * replicas
+    samples = arguments.run.get("num_train_epochs", 1) * (len(tokens) // workload["sequence_length"])
+    return max(1, int(samples // a_step))
+
+
 def read_scenario(path):
+    manifest = HERE.parent / ".zeroplan-kit.json"
+    if manifest.is_file() and not json.loads(manifest.read_text(encoding="utf-8")).get("complete", True):
+        raise SystemExit(f"{HERE.parent}: this kit was not written to its end: write it again")
     scenario = json.loads(Path(path).read_text(encoding="utf-8"))
     if isinstance(scenario.get("ds_config"), str):
         scenario["ds_config"] = json.loads((Path(path).parent / scenario["ds_config"]).read_text())
@@ -110,13 +133,19 @@ def trainer_choices(arguments, scenario):
     workload = scenario["workload"]
     deepspeed = engine_of(workload) == "deepspeed"
     mixes = mixes_precision(scenario)
-    choices = {"deepspeed": str(HERE / "ds_config.json")} if deepspeed else {}
+    steps = steps_of(arguments)
+    from transformers import TrainingArguments
+
+    choices = {name: value for name, value in arguments.run.items() if name in TrainingArguments.__dataclass_fields__}
+    for name in sorted(set(arguments.run) - set(choices)):
+        print(f"training.json: this release of transformers does not know {name}")
+    if deepspeed:
+        choices["deepspeed"] = str(DS_CONFIG)
     # Where nobody names Adam the Trainer takes torch's, fused from some releases on; so does the plan.
     named = scenario.get("ds_config", {}).get("optimizer")
     if not deepspeed or (not named and workload["optimizer"] not in ("adamw", "adam")):
         choices["optim"] = OPTIMIZERS[workload["optimizer"]]
-    return dict(
-        choices,
+    return choices | dict(
         output_dir=arguments.output,
         per_device_train_batch_size=workload["micro_batch_size"],
         gradient_accumulation_steps=workload["gradient_accumulation_steps"],
@@ -125,9 +154,9 @@ def trainer_choices(arguments, scenario):
         gradient_checkpointing=workload["activation_checkpointing"] != "none",
         gradient_checkpointing_kwargs=checkpointing_of(workload),
         learning_rate=arguments.learning_rate,
-        max_steps=arguments.steps,
-        save_strategy="no",
-        logging_steps=1,
+        max_steps=choices.get("max_steps", -1) if steps is None else steps,
+        save_strategy=choices.get("save_strategy", "no"),
+        logging_steps=choices.get("logging_steps", 1),
         seed=arguments.seed,
         report_to=[],
     )
@@ -142,7 +171,9 @@ def build_model(arguments, scenario, model_class, adapters=True):
     config, settings = model_settings(arguments, scenario)
     if model_class is AutoModelForCausalLM and getattr(config, "is_encoder_decoder", False):
         model_class = AutoModelForSeq2SeqLM
-    if has_weights(arguments.model):
+    if "qlora" in workload.get("method", "full"):
+        model = four_bit_model(arguments, scenario, model_class, config, settings)
+    elif has_weights(arguments.model):
         model = model_class.from_pretrained(arguments.model, **settings)
     else:
         torch.manual_seed(arguments.seed)
@@ -155,6 +186,59 @@ def build_model(arguments, scenario, model_class, adapters=True):
     if workload["activation_checkpointing"] != "none":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=checkpointing_of(workload))
     return with_adapters(model, workload) if adapters else model
+
+
+def four_bits(scenario):
+    """BitsAndBytesConfig of the plan. FSDP shards what stores the bits as the type of the rest."""
+    from transformers import BitsAndBytesConfig
+
+    workload = scenario["workload"]
+    said, dtype = workload["method"]["qlora"], DTYPES[workload["precision"]]
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type=said["quant"],
+                              bnb_4bit_use_double_quant=said["double_quant"], bnb_4bit_compute_dtype=dtype,
+                              bnb_4bit_quant_storage=dtype if engine_of(workload) == "fsdp" else torch.uint8)
+
+
+def four_bit_model(arguments, scenario, model_class, config, settings):
+    """Weights of the model's folder are quantised as they are read, random ones layer by layer. Neither enters
+    zero.Init: the model is whole on each GPU before stage 3 partitions it."""
+    settings = {**settings, "torch_dtype": DTYPES[scenario["workload"]["precision"]]}
+    bits = four_bits(scenario)
+    place = torch.device("cuda", environment("LOCAL_RANK", 0)) if torch.cuda.is_available() else "cpu"
+    if has_weights(arguments.model):
+        return model_class.from_pretrained(arguments.model, quantization_config=bits, device_map={"": place}, **settings)
+    import bitsandbytes
+    from transformers.integrations import deepspeed as hf_deepspeed
+
+    known = hf_deepspeed._hf_deepspeed_config_weak_ref
+    hf_deepspeed.unset_hf_deepspeed_config()
+    try:
+        torch.manual_seed(arguments.seed)
+        model = model_class.from_config(config, **settings)
+    finally:
+        hf_deepspeed._hf_deepspeed_config_weak_ref = known
+    for name, module in list(model.named_modules()):
+        for child, layer in list(module.named_children()):
+            if type(layer) is not torch.nn.Linear or not name:  # the head hangs from the root
+                continue
+            made = bitsandbytes.nn.Linear4bit(
+                layer.in_features, layer.out_features, bias=layer.bias is not None,
+                compute_dtype=bits.bnb_4bit_compute_dtype, compress_statistics=bits.bnb_4bit_use_double_quant,
+                quant_type=bits.bnb_4bit_quant_type, quant_storage=bits.bnb_4bit_quant_storage)
+            made.weight = bitsandbytes.nn.Params4bit(
+                layer.weight.data, requires_grad=False, compress_statistics=bits.bnb_4bit_use_double_quant,
+                quant_type=bits.bnb_4bit_quant_type, quant_storage=bits.bnb_4bit_quant_storage, module=made)
+            made.bias = layer.bias
+            setattr(module, child, made.to(place))
+    model.is_loaded_in_4bit = True  # what from_pretrained says to peft
+    model.config.quantization_config = bits
+    return model.to(place)
+
+
+def lora_of(workload):
+    """The settings of adapters, whatever they stand beside; None where all weights are trained."""
+    method = workload.get("method", "full")
+    return None if method == "full" else next(iter(method.values()))
 
 
 def checkpointing_of(workload):
@@ -197,16 +281,14 @@ def tile_feed_forward(model):
 
 def adapters_of(model, workload):
     """peft's settings; None where all weights are trained."""
-    method = workload.get("method", "full")
-    if method == "full":
+    lora = lora_of(workload)
+    if lora is None:
         return None
-    if "lora" not in method:
-        raise SystemExit(f"these scripts train method full or lora, the scenario has {method}")
     from peft import LoraConfig
 
-    lora = method["lora"]
     kind = "SEQ_2_SEQ_LM" if getattr(model.config, "is_encoder_decoder", False) else "CAUSAL_LM"
-    return LoraConfig(r=lora.get("rank", 8), lora_dropout=lora.get("dropout", 0.0),
+    rank = lora.get("rank", 8)
+    return LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=lora.get("dropout", 0.0),
                       target_modules=lora.get("targets") or None, task_type=kind)
 
 
@@ -216,7 +298,7 @@ def with_adapters(model, workload):
         return model
     from peft import get_peft_model
 
-    lora = workload["method"]["lora"]
+    lora = lora_of(workload)
     if workload["activation_checkpointing"] != "none":
         model.enable_input_require_grads()
     # DeepSpeed casts adapters as its release does; elsewhere peft from 0.12 on makes them fp32 unless it is told not to.

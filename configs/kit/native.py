@@ -4,16 +4,21 @@ import time
 
 import deepspeed
 import torch
-from common import Sequences, build_model, read_scenario, read_tokens
+from common import Sequences, build_model, read_scenario, read_tokens, steps_of_loop
 from measurement import Recorder
 
 
-def explicit(ds_config, ranks):
-    """The scenario's ds_config, whose batch keys must agree with the ranks that were started."""
+def explicit(arguments, ds_config, ranks):
+    """The scenario's ds_config, whose batch keys must agree with the ranks that were started, with the rate that was
+    said."""
     planned = ds_config.get("train_batch_size")
     batch = ds_config["train_micro_batch_size_per_gpu"] * ds_config["gradient_accumulation_steps"] * ranks
     if planned is not None and planned != batch:
         print(f"planned for {planned} samples a step, started with {ranks} ranks: {batch} samples a step")
+    optimizer = ds_config.get("optimizer")
+    if optimizer:
+        optimizer = {**optimizer, "params": {**optimizer.get("params", {}), "lr": arguments.learning_rate}}
+        ds_config = {**ds_config, "optimizer": optimizer}
     return {**ds_config, "train_batch_size": batch}
 
 
@@ -23,24 +28,20 @@ def train(arguments, model_class, prepare=None):
     workload = scenario["workload"]
     deepspeed.init_distributed()
     ranks = torch.distributed.get_world_size()
-    ds_config = explicit(scenario["ds_config"], ranks)
+    ds_config = explicit(arguments, scenario["ds_config"], ranks)
     stage = ds_config.get("zero_optimization", {}).get("stage", 0)
     with deepspeed.zero.Init(config_dict_or_path=ds_config, enabled=stage == 3):
         model = build_model(arguments, scenario, model_class)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     engine, *_ = deepspeed.initialize(model=model, model_parameters=parameters, config=ds_config)
     config = engine.module.config
-    data = Sequences(
-        workload["sequence_length"],
-        1 << 30,
-        config.vocab_size,
-        arguments.seed,
-        read_tokens(arguments, config.vocab_size),
-    )
+    tokens = read_tokens(arguments, config.vocab_size)
+    data = Sequences(workload["sequence_length"], 1 << 30, config.vocab_size, arguments.seed, tokens)
+    steps = steps_of_loop(arguments, workload, ranks, tokens)
     recorder = Recorder()
     losses = []
     sample = torch.distributed.get_rank()
-    for _ in range(arguments.steps):
+    for _ in range(steps):
         recorder.step_begins()
         spent = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
         for _ in range(workload["gradient_accumulation_steps"]):
@@ -51,7 +52,10 @@ def train(arguments, model_class, prepare=None):
                 sample += ranks
             inputs = {key: torch.stack([one[key] for one in batch]).to(engine.device) for key in batch[0]}
             began = time.perf_counter()
-            loss = engine(**inputs).loss
+            outputs = engine(**inputs)
+            loss = outputs.loss
+            if not workload.get("outputs_held", True):
+                outputs = None
             recorder.synchronize()
             forward = time.perf_counter()
             engine.backward(loss)

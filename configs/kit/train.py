@@ -8,6 +8,7 @@ from common import (
     parser,
     read_scenario,
     read_tokens,
+    steps_of,
     trainer_choices,
 )
 from measurement import Recorder, timer
@@ -25,15 +26,11 @@ def main():
     settings = TrainingArguments(remove_unused_columns=False, **trainer_choices(arguments, scenario))
     model = build_model(arguments, scenario, AutoModelForCausalLM)
     vocabulary = model.config.vocab_size
-    samples = (
-        arguments.steps
-        * workload["micro_batch_size"]
-        * workload["gradient_accumulation_steps"]
-        * environment("WORLD_SIZE", 1)
-    )
-    data = Sequences(
-        workload["sequence_length"], samples, vocabulary, arguments.seed, read_tokens(arguments, vocabulary)
-    )
+    length, tokens = workload["sequence_length"], read_tokens(arguments, vocabulary)
+    a_step = workload["micro_batch_size"] * workload["gradient_accumulation_steps"] * environment("WORLD_SIZE", 1)
+    steps = steps_of(arguments)
+    samples = a_step * steps if steps is not None else len(tokens) // length
+    data = Sequences(length, samples, vocabulary, arguments.seed, tokens)
     trainer = Trainer(model=model, args=settings, train_dataset=data, callbacks=[timer(recorder)])
     trainer.train()
     if arguments.save:

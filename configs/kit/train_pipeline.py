@@ -5,7 +5,7 @@ import json
 
 import deepspeed
 import torch
-from common import HERE, Sequences, parser, read_scenario, read_tokens
+from common import DS_CONFIG, Sequences, parser, read_scenario, read_tokens, steps_of_loop
 from measurement import Recorder
 from native import explicit
 from pipeline import Stack, pipeline_of
@@ -28,12 +28,12 @@ def main():
     scenario = read_scenario(arguments.scenario)
     workload = scenario["workload"]
     # What the plan deals out to stages, and whether layers are checkpointed.
-    planned = json.loads((HERE / "ds_config.json").read_text(encoding="utf-8"))["pipeline"]
+    planned = json.loads(DS_CONFIG.read_text(encoding="utf-8"))["pipeline"]
     deepspeed.init_distributed()
     stack = Stack(arguments, scenario)
     module = pipeline_of(stack, planned)
     replicas = torch.distributed.get_world_size() // planned["stages"]
-    ds_config = {**explicit(scenario["ds_config"], replicas), "pipeline": planned}
+    ds_config = {**explicit(arguments, scenario["ds_config"], replicas), "pipeline": planned}
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     engine, *_ = deepspeed.initialize(model=module, model_parameters=parameters, config=ds_config)
     vocabulary = stack.model.config.vocab_size
@@ -41,7 +41,7 @@ def main():
     data = Sequences(workload["sequence_length"], 1 << 30, vocabulary, arguments.seed, tokens)
     batches = micro_batches(data, workload, engine.grid.get_data_parallel_id(), replicas)
     recorder = Recorder()
-    for step in range(arguments.steps):
+    for step in range(steps_of_loop(arguments, workload, replicas, tokens)):
         recorder.step_begins()
         loss = engine.train_batch(batches)
         recorder.step_ends()

@@ -11,7 +11,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-from common import DTYPES, HERE, adapters_of, build_model, has_weights, parser, read_scenario, trainer_choices
+from common import DS_CONFIG, DTYPES, adapters_of, build_model, has_weights, parser, read_scenario, steps_of, trainer_choices
 from measurement import Recorder, timer
 
 MADE_UP_WORDS = 1000
@@ -139,7 +139,7 @@ def launch_by_environment(scenario):
     if workload.get("engine", "deepspeed") != "deepspeed":
         return
     stage = scenario["ds_config"].get("zero_optimization", {}).get("stage", 0)
-    os.environ.update(ACCELERATE_USE_DEEPSPEED="true", ACCELERATE_DEEPSPEED_CONFIG_FILE=str(HERE / "ds_config.json"),
+    os.environ.update(ACCELERATE_USE_DEEPSPEED="true", ACCELERATE_DEEPSPEED_CONFIG_FILE=str(DS_CONFIG),
                       ACCELERATE_DEEPSPEED_ZERO3_INIT=str(stage == 3).lower())
 
 
@@ -203,7 +203,7 @@ def main():
 
     name = {"dpo": "DPO", "kto": "KTO", "grpo": "GRPO", "ppo": "PPO"}[kind]
     configuration, trainer_class = own_class(name + "Config"), own_class(name + "Trainer")
-    choices = {**trainer_choices(arguments, scenario), **choices_of(kind, said, workload, arguments.steps)}
+    choices = {**trainer_choices(arguments, scenario), **choices_of(kind, said, workload, steps_of(arguments) or 20)}
     if kind == "ppo":
         launch_by_environment(scenario)
         choices = {key: value for key, value in choices.items() if key not in ("deepspeed", "max_steps")}

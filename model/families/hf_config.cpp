@@ -192,10 +192,15 @@ Model model_from_file(const std::string& path, const std::string& name, ExpertLa
 
 // The path that a model's text is, or names a folder of; nothing where it is a name or a size.
 std::optional<std::string> path_of_model(const std::string& text, const std::string& file) {
-  if (looks_like_a_path(text)) return resolved_path(text, file);
+  std::error_code ignored;
+  if (looks_like_a_path(text)) {
+    // The folder of another machine, which is called as the model is.
+    const std::string path = resolved_path(text, file);
+    const bool elsewhere = !std::filesystem::exists(path, ignored) && is_model_name(text);
+    return elsewhere ? std::nullopt : std::optional(path);
+  }
   if (is_model_name(text)) return std::nullopt;
   const std::string path = resolved_path(text, file);
-  std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) return path;
   return std::nullopt;
 }

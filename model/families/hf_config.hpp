@@ -44,6 +44,11 @@ Model model_from_name(std::string_view name,
                       const std::string& pointer = "MODEL",
                       ExpertLayout experts = ExpertLayout::modules);
 
+// What the weights of a hub's copy are stored in, by the end of its name ("...-AWQ",
+// "...-bnb-4bit"); empty where the name says nothing.
+std::string_view format_of_copy(std::string_view name);
+inline constexpr std::string_view kFourBitCopy = "four bits of bitsandbytes";
+
 // The Hugging Face config behind such a name. Precondition: is_model_name(name).
 Json config_of_name(std::string_view name);
 

@@ -19,15 +19,53 @@ namespace {
 
 constexpr std::string_view kFolder = "configs/models/";
 
+// The part of a path or a hub's name that names the model: the last one, or in the hub's cache
+// ("models--Qwen--Qwen2.5-7B/snapshots/0a1b") the one behind its organization.
+std::string_view model_part(std::string_view name) {
+  constexpr std::string_view kCached = "models--";
+  while (name.ends_with('/')) name.remove_suffix(1);
+  const std::size_t cached = name.rfind(kCached);
+  if (cached == std::string_view::npos) return without_organization(name);
+  name = name.substr(cached + kCached.size());
+  name = name.substr(0, name.find('/'));
+  const std::size_t organization = name.find("--");
+  return organization == std::string_view::npos ? name : name.substr(organization + 2);
+}
+
 // Names are compared without organization, case and separators. Points count at first, so that
 // opt-1.3b is not opt-13b.
 std::string key_of(std::string_view name, bool with_points) {
-  return folded(without_organization(name), with_points ? "-_ " : "-_ .");
+  return folded(model_part(name), with_points ? "-_ " : "-_ .");
 }
 
 // Endings of repositories with the same tensors as the model they are made from.
-constexpr std::array<std::string_view, 6> kVariants = {
-    "hf", "instruct", "chat", "base", "it", "deduped"};
+constexpr std::array<std::string_view, 7> kVariants = {
+    "hf", "instruct", "chat", "base", "it", "deduped", "2507"};
+
+// Endings of repositories with the same model in other bits.
+struct CopyEnding {
+  std::string_view ending;  // folded
+  std::string_view format;
+};
+constexpr std::array kCopies = {CopyEnding{"unslothbnb4bit", kFourBitCopy},
+                                CopyEnding{"bnb4bit", kFourBitCopy},
+                                CopyEnding{"awqint4", "AWQ"},
+                                CopyEnding{"awq", "AWQ"},
+                                CopyEnding{"gptqint4", "GPTQ"},
+                                CopyEnding{"gptqint8", "GPTQ"},
+                                CopyEnding{"gptq", "GPTQ"},
+                                CopyEnding{"w4a16", "four bits of compressed-tensors"},
+                                CopyEnding{"w8a8", "eight bits of compressed-tensors"},
+                                CopyEnding{"fp8dynamic", "FP8"},
+                                CopyEnding{"fp8", "FP8"},
+                                CopyEnding{"gguf", "GGUF"}};
+
+const CopyEnding* copy_ending(std::string_view key) {
+  const auto found = std::find_if(kCopies.begin(), kCopies.end(), [&](const CopyEnding& copy) {
+    return key.size() > copy.ending.size() && key.ends_with(copy.ending);
+  });
+  return found == kCopies.end() ? nullptr : &*found;
+}
 
 bool matches(const ModelPreset& preset, const std::string& key, bool with_points) {
   if (key_of(preset.name, with_points) == key) return true;
@@ -43,6 +81,10 @@ const ModelPreset* find_preset(const std::vector<ModelPreset>& presets,
   while (!key.empty()) {
     for (const ModelPreset& preset : presets) {
       if (matches(preset, key, with_points)) return &preset;
+    }
+    if (const CopyEnding* copy = copy_ending(key)) {
+      key.resize(key.size() - copy->ending.size());
+      continue;
     }
     const auto variant = std::find_if(
         kVariants.begin(), kVariants.end(), [&](std::string_view v) { return key.ends_with(v); });
@@ -241,6 +283,11 @@ const std::vector<ModelPreset>& model_presets() {
   return all;
 }
 
+std::string_view format_of_copy(std::string_view name) {
+  const CopyEnding* copy = copy_ending(key_of(name, false));
+  return copy == nullptr ? "" : copy->format;
+}
+
 bool is_model_name(std::string_view text) {
   return parse_model_size(text).has_value() || find_preset(model_presets(), text) != nullptr;
 }
@@ -319,6 +366,13 @@ Model model_from_name(std::string_view name,
     Model model = read_model(preset->config, preset->name, "", experts);
     if (key_of(preset->name, false) != key_of(name, false)) {
       model.notes.push_back(phrase("{} was taken for the preset {}.", name, preset->name));
+      const std::string_view format = format_of_copy(name);
+      if (!format.empty() && format != kFourBitCopy) {
+        model.notes.push_back(phrase(
+            "the copy's weights are in {}, which is not planned: these are the numbers of the "
+            "weights in 16 bits.",
+            format));
+      }
     }
     model.name = preset->name;
     return model;

@@ -121,6 +121,18 @@ void rebuild_modules(const Model& base,
 
 }  // namespace
 
+std::vector<std::string> all_linear_targets(const Model& model) {
+  std::vector<std::string> names;
+  for (const Module& module : model.modules) {
+    const bool linear = module.type == "Conv1D" || module.type.find("Linear") != std::string::npos;
+    const std::string_view name = last_part(module.name);
+    const bool head = name.size() == module.name.size() || module.name == "cls.predictions.decoder";
+    if (!linear || head) continue;
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
+  }
+  return names;
+}
+
 std::vector<std::string> default_lora_targets(const Model& model) {
   // peft, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
   static const std::array<std::vector<std::string>, 9> kLists = {{{"q_proj", "v_proj"},

@@ -12,6 +12,10 @@ namespace zeroplan {
 // name lists that the model has.
 std::vector<std::string> default_lora_targets(const Model& model);
 
+// peft's "all-linear" (tuners_utils.py _maybe_include_all_linear_layers): the last names of all
+// linear layers but the head, in the model's order. Experts whose weights are one tensor are none.
+std::vector<std::string> all_linear_targets(const Model& model);
+
 // The model with everything frozen, and for each two-dimensional weight `X.weight` whose module's
 // last name is a target: `X.base_layer.weight` in its place, then `X.lora_A.default.weight` (rank,
 // in) and `X.lora_B.default.weight` (out, rank), trainable. peft's outer prefix "base_model.model."

@@ -115,8 +115,11 @@ Dataset DatasetReader::read() {
   dataset.lengths = lengths();
   dataset.longer =
       choice("longer", kLongSamplesNames, "one of cut, drop").value_or(LongSamples::cut);
-  dataset.padding =
-      choice("padding", kPaddingNames, "one of longest, max, packed").value_or(Padding::longest);
+  const Json* padding = object_.find("padding");
+  const bool of_tokenizers = padding != nullptr && *padding == Json("max_length");
+  dataset.padding = of_tokenizers ? Padding::max
+                                  : choice("padding", kPaddingNames, "one of longest, max, packed")
+                                        .value_or(Padding::longest);
   const double multiple = number("pad_to_multiple_of", 1);
   dataset.pad_to_multiple_of =
       std::clamp<std::int64_t>(static_cast<std::int64_t>(multiple), 1, kMostSampleTokens);
@@ -196,14 +199,13 @@ std::vector<std::int64_t> read_lengths(const std::string& path) {
 void resolve_dataset(Resolver& r) {
   const ExplicitValue* said = r.scenario.find(ScenarioKey::dataset);
   const std::optional<std::string> file = r.text(ScenarioKey::lengths);
-  if (said == nullptr && !file) {
-    if (r.plan.workload.engine != TrainingEngine::embedded) {
-      r.assume(
-          "every sequence is full: samples are packed or padded to one length; where lengths vary "
-          "the allocator reserves more (--lengths, --dataset)");
-    }
-    return;
-  }
+  const auto assume_full = [&] {
+    if (r.plan.workload.engine == TrainingEngine::embedded) return;
+    r.assume(
+        "every sequence is full: samples are packed or padded to one length; where lengths vary "
+        "the allocator reserves more (--lengths, --dataset)");
+  };
+  if (said == nullptr && !file) return assume_full();
   Dataset dataset;
   const Origin origin = r.origin(ScenarioKey::dataset);
   if (said != nullptr && !said->value.is_object()) {
@@ -225,6 +227,9 @@ void resolve_dataset(Resolver& r) {
     r.assume(
         "lengths vary: micro-batches of all lengths come before the longest, and PyTorch's "
         "allocator keeps blocks of each");
+  }
+  if (dataset.samples == 0 && !dataset.tells_lengths() && dataset.padding == Padding::longest) {
+    assume_full();
   }
   dataset.lengths = thinned(dataset.lengths);
   r.plan.workload.dataset = std::move(dataset);

@@ -6,6 +6,7 @@
 #include <cctype>
 
 #include "model/described.hpp"
+#include "model/families/hf_config.hpp"
 #include "model/families/litgpt.hpp"
 #include "model/implementations/lora.hpp"
 #include "model/plan/resolver.hpp"
@@ -98,6 +99,14 @@ void read_dropout(Resolver& r, const Origin& origin, const Json& value) {
   r.plan.workload.lora.dropout = *share;
 }
 
+// peft's word for the targets; LLaMA-Factory has "all".
+constexpr std::string_view kAllLinear = "all-linear";
+
+bool is_all_linear(const Json& value) {
+  const Json& word = value.is_array() && value.items().size() == 1 ? value.items()[0] : value;
+  return word.is_string() && (word.as_string() == kAllLinear || word.as_string() == "all");
+}
+
 struct SaidSettings {
   bool rank = false;
   bool double_quant = false;
@@ -118,6 +127,8 @@ SaidSettings read_settings(Resolver& r, const Origin& origin, const Json& settin
     if (key == "rank") {
       read_rank(r, origin, value);
       said.rank = true;
+    } else if (key == "targets" && is_all_linear(value)) {
+      r.plan.workload.lora.targets = {std::string(kAllLinear)};
     } else if (key == "targets") {
       read_names(r,
                  place,
@@ -156,6 +167,10 @@ std::string listed(const std::vector<std::string>& names) {
 // Freezes the model and puts peft's adapters beside the targeted layers.
 void add_adapters(Resolver& r, const Origin& origin) {
   LoraSettings& lora = r.plan.workload.lora;
+  if (lora.targets.size() == 1 && lora.targets[0] == kAllLinear) {
+    lora.targets = all_linear_targets(*r.plan.model);
+    r.assume(phrase("LoRA on all linear layers: {}", listed(lora.targets)));
+  }
   if (lora.targets.empty()) {
     lora.targets = default_lora_targets(*r.plan.model);
     if (lora.targets.empty()) {
@@ -274,11 +289,21 @@ void store_in_four_bits(Resolver& r, bool double_said) {
   }
 }
 
+// Of a hub's copy in other bits; empty for others.
+std::string_view format_of_model(const Resolver& r) {
+  const ExplicitValue* model = r.scenario.find(ScenarioKey::model);
+  if (model == nullptr || !model->value.is_string()) return "";
+  return is_model_name(model->value.as_string()) ? format_of_copy(model->value.as_string()) : "";
+}
+
 }  // namespace
 
 void resolve_method(Resolver& r) {
   const bool litgpt = r.plan.workload.implementation == Implementation::litgpt;
   const ExplicitValue* said = r.scenario.find(ScenarioKey::method);
+  const std::string_view copy = format_of_model(r);
+  const ExplicitValue of_copy{"lora", {}};
+  if (said == nullptr && copy == kFourBitCopy) said = &of_copy;
   if (said == nullptr) {
     r.assume("full fine-tuning: every parameter is trained");
     if (litgpt && r.problems.empty()) build_litgpt(r, {});
@@ -298,6 +323,17 @@ void resolve_method(Resolver& r) {
     return;
   }
   r.plan.workload.method = *found;
+  if (!copy.empty() && *found == Method::full) {
+    r.problem(said->origin,
+              phrase("adapters, because the weights of this copy are {}", copy),
+              "full",
+              "name the model in 16 bits, or say --method lora");
+    return;
+  }
+  if (copy == kFourBitCopy && *found == Method::lora) {
+    r.plan.workload.method = Method::qlora;
+    r.assume("qlora: the weights of this copy are four bits of bitsandbytes");
+  }
   const Origin origin{said->origin.file, said->origin.pointer + "/" + method};
   SaidSettings have;
   if (*found != Method::full) {
@@ -312,7 +348,8 @@ void resolve_method(Resolver& r) {
   } else if (*found != Method::full) {
     add_adapters(r, origin);
   }
-  if (*found == Method::qlora && r.problems.empty()) store_in_four_bits(r, have.double_quant);
+  if (r.plan.workload.method == Method::qlora && r.problems.empty())
+    store_in_four_bits(r, have.double_quant);
 }
 
 }  // namespace zeroplan

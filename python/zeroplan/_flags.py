@@ -22,6 +22,12 @@ class RunFlags(TypedDict, total=False):
     scenario: Document
     from_: Document
     """A file that starts a training elsewhere: LLaMA-Factory's or axolotl's YAML, accelerate's, sbatch scripts."""
+    tokenizer: File
+    """Folder of the tokenizer that counts the samples of dataset, a .jsonl file."""
+    epochs: float
+    """How often the samples of dataset are seen."""
+    padding: str
+    """longest, max or packed."""
     host_memory: Size
     """Of a node."""
     cpu_cores: int

@@ -37,17 +37,26 @@ def check_tools(folder, workload):
         assert [int(value(folder / name, key)) for key in keys] == [batch, accumulation, length], name
 
 
-def check(folder):
+def check(top):
+    """On top lie three files that people see, everything else in kit/."""
+    folder = top / "kit"
+    on_top = sorted(path.name for path in top.iterdir() if not path.name.startswith("."))
     for script in folder.glob("*.py"):
         compile(script.read_text(encoding="utf-8"), str(script), "exec")
     scenario = json.loads((folder / "scenario.json").read_text())
-    written = json.loads((folder / "ds_config.json").read_text())
+    torch_engine = scenario["workload"]["engine"] in ("fsdp", "ddp")
+    started = "accelerate.yaml" if torch_engine else "ds_config.json"
+    assert on_top == sorted(["PLAN.md", "kit", "run.sh", started]), on_top
+    written = json.loads(((folder if torch_engine else top) / "ds_config.json").read_text())
     json.loads((folder / "model" / "config.json").read_text())
     planned, workload, cluster = scenario["ds_config"], scenario["workload"], scenario["cluster"]
     assert planned["zero_optimization"]["stage"] == written["zero_optimization"]["stage"]
     assert planned["train_micro_batch_size_per_gpu"] == workload["micro_batch_size"]
     ranks = cluster["nodes"] * cluster["gpus_per_node"]
-    accelerate, factory = folder / "accelerate.yaml", folder / "llamafactory.yaml"
+    accelerate, factory = (top if torch_engine else folder) / "accelerate.yaml", folder / "llamafactory.yaml"
+    rates = {value(path, "learning_rate") for path in folder.glob("*.yaml") if path.name in (*FORMS, "trl.yaml")}
+    rates.add(str(json.loads((folder / "training.json").read_text())["learning_rate"]))
+    assert len({float(rate) for rate in rates}) == 1, f"learning rates {rates}"
     pipeline = workload["pipeline_parallel"]
     if pipeline > 1:  # neither accelerate nor LLaMA-Factory starts one
         assert not accelerate.exists() and not factory.exists()

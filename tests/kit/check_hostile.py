@@ -163,16 +163,16 @@ def good_hosts(box):
         kit = folder / "kit"
         code, _, err = box.zeroplan("fit", "llama-3.2-1b", f"hostfile:{folder}/hostfile@A100-80G", "-o", str(kit))
         check(code == 0, f"host {name!a}: refused: {err}")
-        check((kit / "hostfile").read_text().splitlines()[0] == f"{name} slots=4", f"hostfile of {name!a}")
+        check((kit / "kit" / "hostfile").read_text().splitlines()[0] == f"{name} slots=4", f"hostfile of {name!a}")
         os.environ["NODE_RANK"] = "0"
         box.run(["bash", "run.sh", "torchrun", "--steps", "1"], kit)
         calls = box.called()
         check([f"--master_addr={address}"] == [w for call in calls for w in call if w.startswith("--master_addr")],
               f"torchrun for {name!a}: {calls}")
         if yaml:
-            check(yaml.safe_load((kit / "accelerate.yaml").read_text())["main_process_ip"] == address,
+            check(yaml.safe_load((kit / "kit" / "accelerate.yaml").read_text())["main_process_ip"] == address,
                   f"accelerate.yaml of {name!a}")
-            compose = yaml.safe_load((kit / "docker-compose.yml").read_text())
+            compose = yaml.safe_load((kit / "kit" / "docker-compose.yml").read_text())
             check(compose["services"]["train"]["hostname"] == f"${{KIT_HOST:-{address}}}"
                   or compose["services"]["train"]["hostname"] == f'${{KIT_HOST:-"{address}"}}',
                   f"docker-compose.yml of {name!a}: {compose['services']['train']['hostname']}")
@@ -187,7 +187,7 @@ def modules(box):
     method = json.dumps({"lora": {"rank": 8, "targets": ["q_proj", "v_proj"]}})
     box.zeroplan("fit", "llama-3.2-1b", "4xA100-80G", "--method", method, "-o", str(kit))
     if yaml:
-        check(yaml.safe_load((kit / "llamafactory.yaml").read_text())["lora_target"] == "q_proj,v_proj", "lora_target")
+        check(yaml.safe_load((kit / "kit" / "llamafactory.yaml").read_text())["lora_target"] == "q_proj,v_proj", "lora_target")
 
 
 def models(box):
@@ -210,10 +210,10 @@ def models(box):
         check(code == 0, f"model {given!a}: exit {code}: {err!a}"[:400])
         if code != 0:
             continue
-        check(json.loads((kit / "model" / "config.json").read_text()) == CONFIG, f"model/config.json of {given!a}")
+        check(json.loads((kit / "kit" / "model" / "config.json").read_text()) == CONFIG, f"model/config.json of {given!a}")
         plan = (kit / "PLAN.md").read_text()
         check(plan.startswith("# ") and plan.split("\n")[1] == "" and shows(plan), f"PLAN.md of {given!a}")
-        again, _, err = box.zeroplan("simulate", "--scenario", str(kit / "scenario.json"))
+        again, _, err = box.zeroplan("simulate", "--scenario", str(kit))
         check(again == 0, f"scenario.json of {given!a}: {err!a}"[:400])
         box.called()
         arguments = ["--model", given, "--data", name, "--steps", "1"]
@@ -222,7 +222,7 @@ def models(box):
             calls = [call for call in box.called() if call[0] == launcher]
             check(code == 0 and len(calls) == 1 and calls[0][-6:] == arguments,
                   f"{launcher} in {kit.name!a}: exit {code}, {calls!a} {err!a}"[:600])
-        code, _, err = box.run(["bash", str(kit / "job.sbatch"), *arguments], kit)
+        code, _, err = box.run(["bash", str(kit / "kit" / "job.sbatch"), *arguments], kit)
         check(not any(call[0] == "touch" for call in box.called()), f"job.sbatch in {kit.name!a}")
         check(not box.executed(), f"model {given!a}: was executed")
 

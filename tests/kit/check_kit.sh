@@ -33,14 +33,15 @@ kit own_code chatglm2-6b 8xA100-80G --method lora
 kit pipeline baichuan2-7b 2x4xV100-32G --frontend native --pipeline-parallel 2 --precision fp16
 kit dpo llama-3.2-1b 2x4xA100-80G --trainer dpo
 kit grpo llama-3.2-1b 4xA100-80G --trainer grpo --engine ddp --mbs 8
+kit qlora llama-3.2-1b 4xA100-80G --method qlora --engine fsdp
 kit bert bert-large-uncased 4xV100-16G --frontend native
 
 if have shellcheck; then
-  for script in "$work"/*/run.sh "$work"/*/job.sbatch; do shellcheck "$script" || fail "shellcheck $script"; done
+  for script in "$work"/*/run.sh "$work"/*/kit/job.sbatch; do shellcheck "$script" || fail "shellcheck $script"; done
 fi
 if have yamllint; then
   rules='{extends: default, rules: {line-length: {max: 120}}}'
-  yamllint -s -d "$rules" "$work"/*/*.yaml "$work"/*/*.yml || fail "yamllint"
+  yamllint -s -d "$rules" "$work"/*/kit/*.yaml "$work"/*/kit/*.yml "$work"/fsdp/*.yaml "$work"/ddp/*.yaml || fail "yamllint"
 fi
 if have python3; then
   python3 "$here/check_documents.py" "$work"/*/ || fail "the documents of a kit disagree"
@@ -63,7 +64,7 @@ fi
 if have shellcheck; then shellcheck "$scripts/gpu.sh" || fail "shellcheck gpu.sh"; fi
 if grep -rEl '@[A-Z_]+@' "$work"; then fail "a name was left unfilled in the files above"; fi
 # A kit's scenario is an input of every command.
-"$program" simulate --scenario "$work/two_nodes/scenario.json" --json >"$work/again.json" 2>"$work/again.log" ||
+"$program" simulate --scenario "$work/two_nodes" --json >"$work/again.json" 2>"$work/again.log" ||
   fail "simulate --scenario: $(cat "$work/again.log")"
 # What fit plans for CPU ranks goes straight into verify: trained on four of them, memory as predicted.
 cat >"$work/tiny.json" <<'CONFIG'

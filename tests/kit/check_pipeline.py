@@ -124,7 +124,8 @@ class Kit:
         done = subprocess.run([program, "fit", "config.json", f"1x{self.ranks}xA100-80G", *words.split()], cwd=folder, capture_output=True, text=True)
         check(done.returncode == 0, f"{self.name}: fit: {done.stderr}")
         self.kit = folder / "kit"
-        self.plan = json.loads((self.kit / "scenario.json").read_text())
+        self.rest = self.kit / "kit"
+        self.plan = json.loads((self.rest / "scenario.json").read_text())
         self.samples = 2 * ACCUMULATION * self.ranks // self.plan["workload"]["pipeline_parallel"]
         (folder / "text.txt").write_text("The quick brown fox jumps over the lazy dog, and the dog sleeps. " * 40)
         self.bounds = 2e-2 if self.plan["workload"]["precision"] == "bf16" else 5e-4
@@ -136,12 +137,12 @@ class Kit:
 
         torch.manual_seed(3)
         if self.own_code():
-            write_own_code(self.kit / "model", self.model)
+            write_own_code(self.rest / "model", self.model)
         code = {"trust_remote_code": True} if self.own_code() else {"attn_implementation": "eager"}
-        config = AutoConfig.from_pretrained(self.kit / "model", **({"trust_remote_code": True} if self.own_code() else {}))
+        config = AutoConfig.from_pretrained(self.rest / "model", **({"trust_remote_code": True} if self.own_code() else {}))
         model = AutoModelForCausalLM.from_config(config, **code).float().train()
-        kept = {path: path.read_text() for path in (self.kit / "model").iterdir() if path.suffix in (".json", ".py")}
-        model.save_pretrained(self.kit / "model", max_shard_size="100KB")
+        kept = {path: path.read_text() for path in (self.rest / "model").iterdir() if path.suffix in (".json", ".py")}
+        model.save_pretrained(self.rest / "model", max_shard_size="100KB")
         for path, text in kept.items():
             path.write_text(text)
         losses = self.trained(model, STEPS + 1)
@@ -154,7 +155,7 @@ class Kit:
         """As DeepSpeed's own torch Adam; the samples that all ranks have in a step."""
         import torch
 
-        sys.path.insert(0, str(self.kit))
+        sys.path.insert(0, str(self.rest))
         from common import Sequences, read_texts
 
         text = read_texts(str(self.folder / "text.txt"))[0]
@@ -183,7 +184,7 @@ class Kit:
     def rank(self, number, port):
         os.environ.update(RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE=str(self.ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         os.chdir(self.kit)
-        sys.path.insert(0, str(self.kit))
+        sys.path.insert(0, str(self.rest))
         sys.argv = ["train_pipeline.py", "--steps", str(STEPS), "--save", "--data", str(self.folder / "text.txt")]
         from deepspeed.accelerator import get_accelerator
         from deepspeed.comm import torch as backend

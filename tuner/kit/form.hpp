@@ -16,10 +16,11 @@ inline constexpr EnumNames<Form, 7> kFormNames{
 
 // How the file names what lies beside it, and itself.
 struct FormPlace {
-  std::string file;        // "llamafactory.yaml": in the line that starts it; "....json" is JSON
-  std::string ds_config;   // "ds_config.json"
-  std::string model;       // a folder, a name of the hub
-  FormSettings kept = {};  // of the user's own file, which no plan has: data, rates
+  std::string file;         // "llamafactory.yaml": in the line that starts it; "....json" is JSON
+  std::string ds_config;    // "ds_config.json"
+  std::string model;        // a folder, a name of the hub
+  std::string script = {};  // that accelerate starts; empty: the user's own
+  FormSettings kept = {};   // of the user's own file, which no plan has: data, rates
   std::vector<Phrase> notes = {};  // more that the file does not say
 };
 

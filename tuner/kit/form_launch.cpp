@@ -76,7 +76,8 @@ std::string start_line(const Plan& plan, Form form, const FormPlace& place) {
                          per_node);
     case Form::accelerate:
       return threads_before(plan) + "accelerate launch --config_file " + file +
-             (several(plan) ? " --machine_rank \"$NODE_RANK\"" : "") + " " + script_of(plan);
+             (several(plan) ? " --machine_rank \"$NODE_RANK\"" : "") + " " +
+             (place.script.empty() ? script_of(plan) : place.script);
     case Form::trl:
       return fmt::format("{}trl {} --config {} {}",
                          threads_before(plan),

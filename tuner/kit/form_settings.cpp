@@ -17,10 +17,6 @@ bool checkpoints(const Plan& plan) {
   return plan.workload.activation_checkpointing != ActivationCheckpointing::none;
 }
 
-double epochs(const Plan& plan) {
-  return plan.workload.dataset ? plan.workload.dataset->epochs : 1.0;
-}
-
 bool packs(const Plan& plan) {
   return plan.workload.dataset && plan.workload.dataset->padding == Padding::packed;
 }
@@ -132,15 +128,9 @@ void add_every(const char* strategy,
 
 // What every run needs.
 void add_run(const Plan& plan, const char* epochs_name, FormSettings& settings) {
-  const double rate = plan.ds_config.real(Knob::optimizer_lr).value_or(1.0e-5);
-  add_own({"learning_rate", rate}, settings);
-  add_own({epochs_name, epochs(plan)}, settings);
-  const TrainingLoop& loop = plan.loop;
-  add_every("logging_strategy", "logging_steps", loop.log, {"logging_steps", 1}, settings);
-  add_every("save_strategy", "save_steps", loop.save, {"save_strategy", "no"}, settings);
-  if (loop.dataloader_workers) {
-    settings.push_back({"dataloader_num_workers", *loop.dataloader_workers});
-  }
+  add_own({"learning_rate", usual_learning_rate(plan)}, settings);
+  add_own({epochs_name, planned_epochs(plan)}, settings);
+  for (const FormSetting& setting : run_settings(plan)) settings.push_back(setting);
   add_own({"output_dir", "out"}, settings);
 }
 
@@ -342,6 +332,33 @@ FormSettings of_trainer(const Plan& plan, const FormPlace& place) {
 }
 
 }  // namespace
+
+double usual_learning_rate(const Plan& plan) {
+  // What "auto" becomes where nobody says (training_args.py) is nobody's choice.
+  constexpr double kOfTrainer = 5e-5;
+  const std::optional<double> said = plan.ds_config.real(Knob::optimizer_lr);
+  if (said && *said != kOfTrainer) return *said;
+  const bool adapters = has_adapters(plan);
+  if (plan.trainer == nullptr) return adapters ? 2.0e-4 : 2.0e-5;
+  if (plan.trainer->trains_values()) return 3.0e-6;
+  if (plan.trainer->generates()) return 1.0e-6;
+  return adapters ? 5.0e-6 : 5.0e-7;
+}
+
+double planned_epochs(const Plan& plan) {
+  return plan.workload.dataset ? plan.workload.dataset->epochs : 1.0;
+}
+
+FormSettings run_settings(const Plan& plan) {
+  FormSettings settings;
+  const TrainingLoop& loop = plan.loop;
+  add_every("logging_strategy", "logging_steps", loop.log, {"logging_steps", 1}, settings);
+  add_every("save_strategy", "save_steps", loop.save, {"save_strategy", "no"}, settings);
+  if (loop.dataloader_workers) {
+    settings.push_back({"dataloader_num_workers", *loop.dataloader_workers});
+  }
+  return settings;
+}
 
 std::string optimizer_setting(const Plan& plan) {
   const Workload& work = plan.workload;

@@ -12,6 +12,14 @@ namespace zeroplan {
 // Precondition: form is llama_factory, axolotl, trl or trainer. trl is also what a shell line says.
 FormSettings settings_of(const Plan& plan, Form form, const FormPlace& place);
 
+// What the optimizer takes where nobody says: 2e-5 of full fine-tuning, 2e-4 of adapters; of
+// preferences 5e-7 and 5e-6 (the head of trl/scripts/dpo.py), of GRPO 1e-6 and of PPO 3e-6 (the
+// defaults of their configurations).
+double usual_learning_rate(const Plan& plan);
+double planned_epochs(const Plan& plan);
+// How often it logs and saves, and what loads its samples.
+FormSettings run_settings(const Plan& plan);
+
 // TrainingArguments.optim and axolotl's optimizer. Empty: the ds_config names the optimizer, or
 // nothing is to be said.
 std::string optimizer_setting(const Plan& plan);

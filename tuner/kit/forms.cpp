@@ -106,17 +106,6 @@ std::vector<Phrase> notes_of(const Plan& plan, Form form) {
   return notes;
 }
 
-std::string shards_text(const Plan& plan) {
-  switch (plan.workload.engine) {
-    case TrainingEngine::fsdp:
-      return fmt::format("FSDP{}", plan.fsdp.version);
-    case TrainingEngine::ddp:
-      return "DDP";
-    default:
-      return fmt::format("ZeRO-{}", plan.engine.stage);
-  }
-}
-
 // A comment of lines that people read without scrolling; `end` stands where a line goes on.
 std::string comment(const std::string& text, std::string_view end) {
   constexpr std::size_t kWidth = 100;
@@ -145,7 +134,7 @@ std::string head(const Plan& plan, const WrittenForm& form) {
       plan.cluster.nodes,
       plan.cluster.gpus_per_node(),
       plan.cluster.gpu.name,
-      shards_text(plan),
+      engine_text(plan).english(),
       to_string(software.torch),
       to_string(software.transformers),
       runs_deepspeed(plan.workload) ? ", DeepSpeed " + to_string(software.deepspeed_release) : "");
@@ -226,8 +215,11 @@ std::vector<KitForm> kit_forms(const Plan& plan) {
   return forms;
 }
 
-FormPlace kit_place(std::string_view path) {
-  return {.file = std::string(path), .ds_config = "ds_config.json", .model = "model"};
+FormPlace kit_place(const Plan& plan, std::string_view path) {
+  return {.file = kit_path(plan, path),
+          .ds_config = "ds_config.json",
+          .model = "kit/model",
+          .script = kit_path(plan, script_of(plan))};
 }
 
 WrittenForm write_form(const Plan& plan, Form form, const FormPlace& place) {

@@ -35,8 +35,8 @@ struct KitForm {
   std::string_view path;
 };
 std::vector<KitForm> kit_forms(const Plan& plan);
-// In the kit's folder the model lies in model/, and ds_config.json beside the file.
-FormPlace kit_place(std::string_view path);
+// Of a kit, whose tools start in its folder: the model lies in kit/model.
+FormPlace kit_place(const Plan& plan, std::string_view path);
 
 // Whether the file names a ds_config.json: whoever writes it writes that, too.
 bool names_ds_config(const Plan& plan);

@@ -10,6 +10,8 @@
 #include "model/families/hf_config.hpp"
 #include "model/hardware/hostfile.hpp"
 #include "model/plan/software_sets.hpp"
+#include "model/written_names.hpp"
+#include "tuner/kit/form_settings.hpp"
 #include "tuner/kit/forms.hpp"
 #include "tuner/kit/kit_scope.hpp"
 #include "tuner/kit/kit_template.hpp"
@@ -27,7 +29,7 @@ struct Source {
 };
 
 constexpr std::array kForContainers = {Source{"Dockerfile", "Dockerfile.in"},
-                                       Source{".dockerignore", "dockerignore"},
+                                       Source{"Dockerfile.dockerignore", "dockerignore"},
                                        Source{"docker-compose.yml", "docker-compose.yml.in"},
                                        Source{"OVERLAY.md", "OVERLAY.md.in"}};
 constexpr std::array kOfDeepSpeed = {Source{"run.sh", "run.sh.in", true},
@@ -75,11 +77,40 @@ void add(std::span<const Source> sources, const KitValues& values, std::vector<K
 }
 
 // The same plan for other tools, which take the model's folder and ds_config.json of the kit.
-void add_forms(const Plan& plan, std::vector<KitFile>& files) {
+void add_forms(const Plan& plan, const OwnTraining& own, std::vector<KitFile>& files) {
   for (const KitForm& form : kit_forms(plan)) {
-    files.push_back(
-        {std::string(form.path), write_form(plan, form.form, kit_place(form.path)).text});
+    FormPlace place = kit_place(plan, form.path);
+    if (own.form == form.form) place.kept = own.settings;
+    files.push_back({std::string(form.path), write_form(plan, form.form, place).text});
   }
+}
+
+// Names of TrainingArguments that say how the run goes on beyond its first steps.
+constexpr std::string_view kOfRun =
+    "learning_rate|lr_scheduler_type|lr_scheduler_kwargs|warmup_ratio|warmup_steps|weight_decay|"
+    "adam_beta1|adam_beta2|adam_epsilon|max_grad_norm|num_train_epochs|max_steps|seed|output_dir|"
+    "save_total_limit|save_only_model|save_safetensors|data_seed|neftune_noise_alpha|"
+    "label_smoothing_factor";
+
+// What the scripts' Trainer is told and no plan has: the user's own, else what the method takes.
+Json training_document(const Plan& plan, const OwnTraining& own) {
+  Json run = Json::object({{"learning_rate", usual_learning_rate(plan)},
+                           {"num_train_epochs", planned_epochs(plan)},
+                           {"output_dir", "out"}});
+  for (const FormSetting& setting : run_settings(plan)) run[setting.name] = setting.value;
+  for (const FormSetting& setting : own.settings) {
+    const std::string name = setting.name == "lr_scheduler" ? "lr_scheduler_type" : setting.name;
+    const bool of_run =
+        !first_name(kOfRun, [&](std::string_view one) { return one == name; }).empty();
+    if (of_run) run[name] = setting.value;
+    const bool data =
+        name == "data_path" || name == "train_file" || name == "dataset" || name == "dataset_name";
+    const bool is_file =
+        setting.value.is_string() && (setting.value.as_string().ends_with(".jsonl") ||
+                                      setting.value.as_string().ends_with(".txt"));
+    if (data && is_file) run["data"] = setting.value;
+  }
+  return run;
 }
 
 std::span<const Source> scripts_of(const Plan& plan) {
@@ -89,6 +120,14 @@ std::span<const Source> scripts_of(const Plan& plan) {
   if (accelerate) return kOfAccelerate;
   if (plan.workload.pipeline_parallel > 1) return kOfPipeline;
   return kOfDeepSpeed;
+}
+
+// A ds_config with a number for the learning rate says the one of the run.
+void set_rate(const Json& run, Json& config) {
+  Json* optimizer = config.find("optimizer");
+  Json* parameters = optimizer == nullptr ? nullptr : optimizer->find("params");
+  Json* rate = parameters == nullptr ? nullptr : parameters->find("lr");
+  if (rate != nullptr && rate->is_number()) *rate = *run.find("learning_rate");
 }
 
 // With the classes that transformers takes from files beside it, where it has none of its own.
@@ -115,24 +154,33 @@ void require_host_names(const Cluster& cluster) {
 
 std::vector<KitFile> make_kit(const Plan& plan,
                               const Json& scenario,
-                              const StepResult& prediction) {
+                              const StepResult& prediction,
+                              const OwnTraining& own) {
   require_host_names(plan.cluster);
   std::vector<KitFile> files;
-  files.push_back({"scenario.json", scenario.dump(2) + "\n"});
-  files.push_back({"ds_config.json", emit(written_ds_config(plan)).dump(2) + "\n"});
+  const Json run = training_document(plan, own);
+  Json planned = scenario;
+  if (Json* config = planned.find("ds_config")) set_rate(run, *config);
+  Json config = emit(written_ds_config(plan));
+  set_rate(run, config);
+  files.push_back({"scenario.json", planned.dump(2) + "\n"});
+  files.push_back({"ds_config.json", config.dump(2) + "\n"});
   const Phrase page = plan_page(plan, prediction);
   files.push_back({"PLAN.md", page, false, page});
   const bool scripts = plan.workload.engine != TrainingEngine::embedded && beyond_kit(plan).empty();
   if (!scripts && kit_forms(plan).empty()) return files;
   files.push_back({"model/config.json", model_config(plan, scenario).dump(2) + "\n"});
-  add_forms(plan, files);
+  add_forms(plan, own, files);
   files.push_back({"requirements.txt", requirements_text(plan)});
   files.push_back({"hostfile", hostfile_text(plan.cluster)});
   files.push_back({".deepspeed_env", environment_text(plan)});
-  if (!scripts) return files;
-  const KitValues values = kit_values(plan);
-  add(scripts_of(plan), values, files);
-  add(kForContainers, values, files);
+  if (scripts) {
+    files.push_back({"training.json", run.dump(2) + "\n"});
+    const KitValues values = kit_values(plan);
+    add(scripts_of(plan), values, files);
+    add(kForContainers, values, files);
+  }
+  for (KitFile& file : files) file.path = kit_path(plan, file.path);
   return files;
 }
 

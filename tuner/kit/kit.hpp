@@ -3,6 +3,7 @@
 // is a template there (*.in), whose @NAMES@ are filled in here.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "model/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
+#include "tuner/kit/form.hpp"
 
 namespace zeroplan {
 
@@ -20,10 +22,22 @@ struct KitFile {
   Phrase page = {};  // of a page for people: its text, to be said in their language
 };
 
+// The user's own file, whose settings no plan has (data, rates, schedule, epochs, where it writes).
+struct OwnTraining {
+  std::optional<Form> form;  // whose file it is, where a kit has one of the same tool
+  FormSettings settings;
+};
+
+// PLAN.md, what starts the run and ds_config.json (of FSDP and DDP accelerate.yaml) lie in the
+// folder, everything else in kit/ below it; of a kit without scripts its three documents.
+//
 // `scenario`: the resolved document (scenario_document), which the kit's scripts read. Plans of the
 // embedded engine, and those that no script of ours trains (kit_scope.hpp), get documents and
 // PLAN.md alone. Throws InputError where the
 // scenario's model is not to be written as a config.
-std::vector<KitFile> make_kit(const Plan& plan, const Json& scenario, const StepResult& prediction);
+std::vector<KitFile> make_kit(const Plan& plan,
+                              const Json& scenario,
+                              const StepResult& prediction,
+                              const OwnTraining& own = {});
 
 }  // namespace zeroplan

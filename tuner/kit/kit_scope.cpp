@@ -90,8 +90,9 @@ std::vector<Phrase> beyond_trainer(const Plan& plan) {
 
 std::vector<Phrase> beyond_kit(const Plan& plan) {
   std::vector<Phrase> reasons = beyond_trainer(plan);
-  if (plan.workload.method == Method::qlora) {
-    reasons.emplace_back("weights in four bits need bitsandbytes' loading and storage dtype");
+  if (plan.workload.method == Method::qlora && plan.trainer != nullptr) {
+    reasons.emplace_back(
+        "weights in four bits under TRL's trainers, which cast what lies beside them to fp32");
   }
   if (starts_with_accelerate(plan)) add_torch_engine(plan, reasons);
   return reasons;

@@ -91,8 +91,6 @@ std::string nvme_volumes(const Plan& plan) {
   return text;
 }
 
-bool consumer_gpu(const Cluster& cluster) { return !cluster.gpu.pcie_peer_to_peer; }
-
 // Gathered batches and pinned queues of the data loader: what DeepSpeed's and NVIDIA's own
 // containers are started with is 1 GiB a GPU and more.
 std::string shared_memory(const Cluster& cluster) {
@@ -106,6 +104,31 @@ std::string script_of(const Plan& plan) {
   if (plan.workload.pipeline_parallel > 1) return "train_pipeline.py";
   if (plan.model->shape.kind == ModelKind::encoder) return "train_bert.py";
   return plan.workload.frontend == Frontend::native ? "train_native.py" : "train.py";
+}
+
+std::string kit_path(const Plan& plan, std::string_view file) {
+  const std::string_view started =
+      starts_with_accelerate(plan) ? "accelerate.yaml" : "ds_config.json";
+  const bool on_top = file == "PLAN.md" || file == "run.sh" || file == started;
+  return (on_top ? "" : "kit/") + std::string(file);
+}
+
+Phrase engine_text(const Plan& plan) {
+  switch (plan.workload.engine) {
+    case TrainingEngine::fsdp: {
+      const FsdpConfig& fsdp = plan.fsdp;
+      const bool hybrid = fsdp.shard_ranks > 1 && fsdp.shard_ranks < fsdp.ranks;
+      const Phrase sharding = fsdp.sharding == Sharding::no_shard ? "no sharding"
+                              : fsdp.sharding == Sharding::full
+                                  ? (hybrid ? "full sharding within nodes" : "full sharding")
+                                  : "gradients and optimizer sharded";
+      return phrase("FSDP{}, {}", fsdp.version, sharding);
+    }
+    case TrainingEngine::ddp:
+      return "DDP";
+    default:
+      return phrase("ZeRO-{}", plan.engine.stage);
+  }
 }
 
 namespace {
@@ -148,7 +171,7 @@ void add_hosts(const Plan& plan, KitValues& values) {
                     cluster.nodes)
               : "--standalone";
   values["DEEPSPEED_HOSTS"] =
-      several ? "--hostfile=hostfile " : fmt::format("--num_gpus={} ", cluster.gpus_per_node());
+      several ? "--hostfile=kit/hostfile " : fmt::format("--num_gpus={} ", cluster.gpus_per_node());
   values["FIRST_HOST"] = head;
   values["CONTAINER_NAME"] = yaml_string(address(cluster, 0));
   values["OTHER_HOST"] = sh_word(host_name(cluster, several ? 1 : 0));
@@ -156,12 +179,11 @@ void add_hosts(const Plan& plan, KitValues& values) {
   values["FOLDER_CHECK"] = several ? std::string(kFolderCheck) : "";
   values["MASTER_ADDRESS"] =
       several ? fmt::format("    MASTER_ADDR=${{MASTER_ADDR:-{}}}\n", head) : "";
-  values["ACCELERATE_HOSTS"] =
-      several ? fmt::format(
-                    "  deepspeed_hostfile: hostfile\n  deepspeed_multinode_launcher: pdsh\n"
-                    "main_process_ip: {}\nmain_process_port: 29500\n",
-                    yaml_string(address(cluster, 0)))
-              : "";
+  values["ACCELERATE_HOSTS"] = several ? fmt::format(
+                                             "  deepspeed_multinode_launcher: standard\n"
+                                             "main_process_ip: {}\nmain_process_port: 29500\n",
+                                             yaml_string(address(cluster, 0)))
+                                       : "";
 }
 
 // accelerate's names, and what of FSDP a plan fixes (docs/model.md: whole blocks, backward
@@ -265,11 +287,11 @@ std::string environment_text(const Plan& plan) {
   const LinkKind network = cluster.inter_node.kind;
   std::string text =
       fmt::format("OMP_NUM_THREADS={}\nNCCL_DEBUG=WARN\n", threads_of_a_rank(cluster));
-  // GeForce drivers refuse peer-to-peer copies; accelerate sets both for the same GPUs
-  // (utils/environment.py check_cuda_p2p_ib_support).
-  if (consumer_gpu(cluster)) text += "NCCL_P2P_DISABLE=1\n";
-  if (consumer_gpu(cluster) ||
-      (several && (network == LinkKind::tcp || network == LinkKind::vxlan))) {
+  // NCCL looks for InfiniBand and for peer-to-peer copies itself: only what the user said that
+  // there is none of is switched off.
+  const bool stated =
+      !cluster.network_assumed && cluster.inter_node.bandwidth.confidence == Confidence::stated;
+  if (several && stated && (network == LinkKind::tcp || network == LinkKind::vxlan)) {
     text += "NCCL_IB_DISABLE=1\n";
   }
   if (several) {

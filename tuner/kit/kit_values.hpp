@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
+#include "model/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "tuner/kit/kit_template.hpp"
 
@@ -23,6 +25,13 @@ std::string llamafactory_line(const Cluster& cluster,
 
 // The script of the kit that trains the plan, "train.py".
 std::string script_of(const Plan& plan);
+
+// Where a file of the kit lies below its folder: what people open and start on top, the rest in
+// kit/.
+std::string kit_path(const Plan& plan, std::string_view file);
+
+// "ZeRO-3", "FSDP2, full sharding", "DDP".
+Phrase engine_text(const Plan& plan);
 
 // The first host without who logs in: what other processes connect to.
 std::string first_address(const Cluster& cluster);

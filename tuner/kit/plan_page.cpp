@@ -6,6 +6,7 @@
 #include "model/predict/checkpoint.hpp"
 #include "model/predict/verdict.hpp"
 #include "tuner/kit/form_launch.hpp"
+#include "tuner/kit/form_settings.hpp"
 #include "tuner/kit/forms.hpp"
 #include "tuner/kit/kit_scope.hpp"
 #include "tuner/kit/kit_values.hpp"
@@ -40,7 +41,7 @@ void head(const Plan& plan, const StepResult& result, Phrase& page) {
                      plan.cluster.gpus_per_node(),
                      markdown_text(plan.cluster.gpu.name)));
   const Phrase offload = offload_text(plan.engine);
-  page.append(phrase("ZeRO-{}", plan.engine.stage));
+  page.append(engine_text(plan));
   if (!offload.empty()) page.append(phrase(", {}", offload));
   page.append(
       phrase("; {} tokens, micro-batch {}, accumulation {}, {}, activation checkpointing {}.\n\n",
@@ -121,7 +122,7 @@ void other_tools(const Plan& plan, Phrase& page) {
       "\n## Under other tools\n\nThe same plan in the files of other tools, which lack your data; "
       "what such a file cannot say stands at its top:\n\n```\n";
   for (const KitForm& form : forms) {
-    page.append(phrase("{}\n", start_line(plan, form.form, kit_place(form.path))));
+    page.append(phrase("{}\n", start_line(plan, form.form, kit_place(plan, form.path))));
   }
   page += "```\n";
   if (plan.cluster.nodes > 1) page += "\nOn each host, with NODE_RANK=0 on the first.\n";
@@ -140,9 +141,10 @@ bool explains_why_not(const Plan& plan, Phrase& page) {
   page += "This folder has no script, because the scripts of zeroplan lack:\n\n";
   for (const Phrase& reason : reasons) page.append(phrase("- {}\n", reason));
   other_tools(plan, page);
-  page +=
-      "\nscenario.json and ds_config.json are what was planned, for a program that does this; what "
-      "else it sets:\n\n```\n";
+  page.append(
+      phrase("\n{} and ds_config.json are what was planned, for a program that does this; what "
+             "else it sets:\n\n```\n",
+             kit_forms(plan).empty() ? "scenario.json" : "kit/scenario.json"));
   page.append(trainer_lines(plan));
   page += "```\n";
   return true;
@@ -152,32 +154,32 @@ void weights(const Plan& plan, Phrase& page) {
   const OwnCode* code = own_code_of(*plan.whole_model);
   if (code == nullptr) {
     page +=
-        "Put the model's weights and config.json into model/; a config.json alone starts from "
+        "Put the model's weights and config.json into kit/model/; a config.json alone starts from "
         "random weights.\n";
   } else {
     std::string files;
     for (const std::string& file : code->files) files += (files.empty() ? "" : ", ") + file;
     page.append(phrase(
         "Put the model's weights, its repository's own config.json (the one here has sizes alone) "
-        "and {} into model/.\n"
+        "and {} into kit/model/.\n"
         "That code runs on your machine (trust_remote_code): read it first.\n",
         files));
   }
-  page += "Install what the plan counts on: `pip install -r requirements.txt`\n";
+  page += "Install what the plan counts on: `pip install -r kit/requirements.txt`\n";
 }
 
 // What launchers that reach other hosts need.
 void several_hosts(const Plan& plan, Phrase& page) {
   if (plan.cluster.nodes <= 1) return;
   page += "\n## Several hosts\n\n";
-  if (plan.cluster.hosts.empty()) page += "- Write your hosts' names into hostfile.\n";
+  if (plan.cluster.hosts.empty()) page += "- Write your hosts' names into kit/hostfile.\n";
   page +=
       "- This folder, the model, the data and Python's environment lie at the same path on every "
       "host (a shared file system, or a copy on each).\n";
   if (plan.workload.engine == TrainingEngine::deepspeed) {
     page +=
         "- The deepspeed launcher reaches the hosts by ssh without a password: `ssh-keygen -t "
-        "ed25519`, then `ssh-copy-id HOST` for each of hostfile, the first one too.\n"
+        "ed25519`, then `ssh-copy-id HOST` for each of kit/hostfile, the first one too.\n"
         "- Check: `ssh HOST hostname` asks nothing.\n"
         "- Without ssh: `./run.sh torchrun`, started on each host.\n";
   }
@@ -214,6 +216,23 @@ void stages(const Plan& plan, Phrase& page) {
       plan.workload.gradient_accumulation_steps));
 }
 
+// How long it runs and what it leaves.
+void run_of(const Plan& plan, Phrase& page) {
+  const auto save = predict_checkpoint(plan);
+  const bool saves = plan.loop.save && plan.loop.save->unit != Every::Unit::never;
+  page.append(phrase(
+      "\nWith --data FILE and without --steps it trains the epochs of kit/training.json, which has "
+      "the learning rate ({}), the schedule and the folder that it writes to.\n",
+      fmt::format("{}", usual_learning_rate(plan))));
+  page.append(saves
+                  ? phrase("Checkpoints are saved: {}.\n", to_string(*plan.loop.save))
+                  : phrase("Nothing is saved while it trains (`save_strategy: no`): --save saves the "
+                           "model at the end, save_strategy in kit/training.json more often.\n"));
+  if (save && saves) {
+    page.append(phrase("Each takes {} on disk.\n", gib(save->native.total())));
+  }
+}
+
 void start(const Plan& plan, Phrase& page) {
   page += "\n## Start\n\n";
   if (explains_why_not(plan, page)) return;
@@ -222,19 +241,20 @@ void start(const Plan& plan, Phrase& page) {
   if (starts_with_accelerate(plan)) {
     page +=
         "./run.sh --steps 20                 # accelerate launch\n"
-        "sbatch job.sbatch --steps 20        # Slurm\n```\n";
+        "sbatch kit/job.sbatch --steps 20    # Slurm\n```\n";
   } else {
     page.append(phrase("./run.sh --steps 20                 # {}\n", "deepspeed launcher"));
     page +=
         "./run.sh torchrun --steps 20        # torchrun\n"
-        "sbatch job.sbatch --steps 20        # Slurm\n";
+        "sbatch kit/job.sbatch --steps 20    # Slurm\n";
     if (plan.workload.frontend == Frontend::hf_trainer &&
         plan.model->shape.kind != ModelKind::encoder) {
-      page.append(phrase("accelerate launch --config_file accelerate.yaml {} --steps 20\n",
-                         script_of(plan)));
+      page.append(phrase("{} --steps 20\n",
+                         start_line(plan, Form::accelerate, kit_place(plan, "accelerate.yaml"))));
     }
     page += "```\n";
   }
+  run_of(plan, page);
   page += "\nA script of your own is told the same by:\n\n```\n";
   page.append(trainer_lines(plan));
   page += "```\n";
@@ -242,8 +262,10 @@ void start(const Plan& plan, Phrase& page) {
   stages(plan, page);
   several_hosts(plan, page);
   page +=
-      "\nContainers on several hosts: OVERLAY.md.\n"
-      "Before: `zeroplan doctor --scenario scenario.json --hostfile hostfile` looks for what makes "
+      "\nContainers on several hosts: kit/OVERLAY.md.\n"
+      "Before: `zeroplan doctor --scenario kit/scenario.json --hostfile kit/hostfile` looks for "
+      "what "
+      "makes "
       "runs hang, fail or crawl.\n";
 }
 
@@ -253,9 +275,9 @@ void check(const Plan& plan, Phrase& page) {
       "zeroplan validate measurements.jsonl          # prediction against measurement\n";
   if (!starts_with_accelerate(plan) && plan.stages.empty()) {
     page +=
-        "./measure.py scenarios.jsonl --ranks N        # many configurations, a scenario a line, "
+        "kit/measure.py scenarios.jsonl --ranks N      # many configurations, a scenario a line, "
         "each in its own processes\n"
-        "zeroplan verify --scenario scenario.json      # zeroplan's own runtime trains it on this "
+        "zeroplan verify --scenario kit/scenario.json  # zeroplan's own runtime trains it on this "
         "machine's ranks\n";
   }
   page += "```\n";

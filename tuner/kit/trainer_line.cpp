@@ -134,7 +134,10 @@ std::string pinned_packages(const Plan& plan, const char* separator) {
   }
   add("accelerate", set != nullptr ? set->accelerate : "");
   if (plan.workload.method != Method::full) add("peft", set != nullptr ? set->peft : "");
-  if (plan.workload.optimizer == OptimizerName::adamw8bit) add("bitsandbytes", "");
+  if (plan.workload.optimizer == OptimizerName::adamw8bit ||
+      plan.workload.method == Method::qlora) {
+    add("bitsandbytes", "");
+  }
   if (plan.workload.fused_loss) add("liger-kernel", "");
   if (plan.workload.attention == Attention::flash) add("flash-attn", "");
   return text;
@@ -144,7 +147,9 @@ Phrase trainer_lines(const Plan& plan) {
   const Workload& work = plan.workload;
   if (work.engine == TrainingEngine::embedded) return "";
   Phrase text;
-  if (work.frontend == Frontend::hf_trainer) {
+  // Of ranks that share a sequence or a layer these arguments would start data parallelism.
+  const bool data_alone = work.sequence_parallel == 1 && work.tensor_parallel == 1;
+  if (work.frontend == Frontend::hf_trainer && data_alone) {
     text.append(phrase("With the Trainer: {}\n", trainer_arguments(plan)));
   }
   if (work.implementation == Implementation::hf) {

@@ -16,7 +16,9 @@ def once(name, value):
 
 
 def forget():
+    global _longest, _shortest
     _said.clear()
+    _longest = _shortest = 0
 
 
 def software(*packages):
@@ -53,13 +55,30 @@ def _ids_shape(args, kwargs):
     return None
 
 
+_longest = 0
+_shortest = 0
+
+
+def _note_batch(shape):
+    """The longest batch decides how much is needed; `lengths` says whether others were shorter."""
+    global _longest, _shortest
+    if shape is None:
+        return
+    if shape[1] > _longest:
+        _longest = shape[1]
+        records.write("fact", name="ids", value=shape)  # the last that is said counts
+    if _shortest == 0 or shape[1] < _shortest:
+        _shortest = shape[1]
+    if _shortest < _longest:
+        records.write("fact", name="lengths", value=[_shortest, _longest])
+
+
 def _note_model(model, args, kwargs):
     import torch
 
-    software("torch", "transformers", "deepspeed", "accelerate", "peft")
+    software("torch", "transformers", "deepspeed", "accelerate", "peft", "trl")
     once("model", model.config.to_dict())
     once("class", type(model).__name__)
-    once("ids", _ids_shape(args, kwargs))
     counts = [(getattr(p, "ds_numel", p.numel()), p.requires_grad) for p in model.parameters()]
     once("parameters", sum(count for count, _ in counts))
     once("trainable", sum(count for count, trained in counts if trained))
@@ -85,8 +104,10 @@ def watch_models(base):
     @functools.wraps(call)
     def __call__(self, *args, **kwargs):
         # What from_pretrained returns is in its mode for inference, and is trained so by who forgets it.
-        if "model" not in _said and torch.is_grad_enabled():
-            _note_model(self, args, kwargs)
+        if torch.is_grad_enabled():
+            if "model" not in _said:
+                _note_model(self, args, kwargs)
+            _note_batch(_ids_shape(args, kwargs))
         return call(self, *args, **kwargs)
 
     base.__call__ = __call__
@@ -109,7 +130,14 @@ def skipped_steps(count):
 
 
 def optimizer(made):
-    once("optimizer", type(made).__name__)
+    """bitsandbytes has one class for 8 and 32 bits, and for states in paged memory."""
+    name = type(made).__name__
+    if type(made).__module__.startswith("bitsandbytes"):
+        if getattr(getattr(made, "args", None), "optim_bits", 32) == 8 and "8bit" not in name:
+            name += "8bit"
+        if getattr(made, "is_paged", False):
+            once("paged", True)
+    once("optimizer", name)
 
 
 def _watch_constructor(owner, note):
@@ -137,6 +165,9 @@ def watch_fsdp(module):
     def note(wrapped, args, kwargs):
         once("engine", "fsdp")
         _note_mixed_precision(kwargs.get("mixed_precision"))
+        strategy = getattr(kwargs.get("sharding_strategy"), "name", "FULL_SHARD")
+        once("fsdp_stage", {"NO_SHARD": 0, "SHARD_GRAD_OP": 2}.get(strategy, 3))
+        once("fsdp_offload", bool(getattr(kwargs.get("cpu_offload"), "offload_params", False)))
 
     _watch_constructor(module.FullyShardedDataParallel, note)
     original = getattr(module, "fully_shard", None)
@@ -147,15 +178,44 @@ def watch_fsdp(module):
     def fully_shard(*args, **kwargs):
         once("engine", "fsdp2")
         _note_mixed_precision(kwargs.get("mp_policy"))
+        once("fsdp_stage", 2 if kwargs.get("reshard_after_forward") is False else 3)
+        once("fsdp_offload", "CPU" in type(kwargs.get("offload_policy")).__name__)
         return original(*args, **kwargs)
 
     module.fully_shard = fully_shard
+
+
+_KINDS = {"DPOTrainer": "dpo", "KTOTrainer": "kto", "GRPOTrainer": "grpo", "PPOTrainer": "ppo"}
+# What a scenario's `trainer` has of each configuration of TRL.
+_SETTINGS = {
+    "dpo": {"beta": "beta", "precompute_reference": "precompute_ref_log_probs"},
+    "kto": {"beta": "beta", "precompute_reference": "precompute_ref_log_probs"},
+    "grpo": {"beta": "beta", "completion_length": "max_completion_length", "completions": "num_generations",
+             "generation_batches": "steps_per_generation", "gathers_model": "ds3_gather_for_generation"},
+    "ppo": {"beta": "kl_coef", "completion_length": "response_length", "epochs": "num_ppo_epochs",
+            "rollout_rows": "local_rollout_forward_batch_size", "mini_batches": "num_mini_batches",
+            "gathers_model": "ds3_gather_for_generation"},
+}
+
+
+def _note_trl(made, arguments):
+    """A trainer of pairs, rewards or rollouts: its model gets other rows than the configuration counts."""
+    kind = next((_KINDS[each.__name__] for each in type(made).__mro__ if each.__name__ in _KINDS), None)
+    if kind is None or arguments is None:
+        return
+    said = {ours: getattr(arguments, theirs, None) for ours, theirs in _SETTINGS[kind].items()}
+    said = {name: value for name, value in said.items() if value is not None}
+    if getattr(arguments, "use_vllm", False):
+        said["generation"] = "colocated" if getattr(arguments, "vllm_mode", "") == "colocate" else "server"
+    once("trainer", {kind: said})
+    once("per_device_batch", getattr(arguments, "per_device_train_batch_size", None))
 
 
 def watch_trainer(trainer):
     def note(made, args, kwargs):
         once("frontend", "hf-trainer")
         arguments = kwargs.get("args", args[1] if len(args) > 1 else None)
+        _note_trl(made, arguments)
         for name, dtype in (("bf16", "bfloat16"), ("fp16", "float16")):
             if getattr(arguments, name, False):
                 once("mixed_precision", dtype)
@@ -179,12 +239,18 @@ def watch_lightning(module):
 
 
 def watch_peft(module):
-    def note(model, args, kwargs):
+    """After it was made: peft writes the names in the place of "all-linear"."""
+    original = module.PeftModel.__init__
+
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
         config = kwargs.get("peft_config", args[1] if len(args) > 1 else None)
+        original(self, *args, **kwargs)
         targets = getattr(config, "target_modules", None)
         rank = getattr(config, "r", None)
         if rank is not None:
             dropout = getattr(config, "lora_dropout", 0.0)
-            once("lora", {"rank": rank, "targets": sorted(targets) if targets else None, "dropout": dropout})
+            names = targets if isinstance(targets, str) else sorted({name.rsplit(".", 1)[-1] for name in targets or ()})
+            once("lora", {"rank": rank, "targets": names or None, "dropout": dropout})
 
-    _watch_constructor(module.PeftModel, note)
+    module.PeftModel.__init__ = __init__

@@ -125,7 +125,7 @@ TEST_CASE("LLaMA-Factory's YAML, with its own defaults") {
   const ExplicitValue* method = meaning.scenario.find(ScenarioKey::method);
   REQUIRE(method != nullptr);
   CHECK(*method->value.find("lora")->find("rank") == Json(16));
-  CHECK(method->value.find("lora")->find("targets")->items().size() == 7);
+  CHECK(*method->value.find("lora")->find("targets") == Json("all-linear"));
   REQUIRE(meaning.unknown.size() == 1);
   CHECK(meaning.unknown[0].said == "mine: 1");
   CHECK(meaning.unknown[0].line == 9);
@@ -580,4 +580,186 @@ TEST_CASE("a script's launcher says how many threads each process has") {
   CHECK(threads("export OMP_NUM_THREADS=12\ntorchrun --nproc_per_node 8" + train) == "12");
   CHECK(threads("OMP_NUM_THREADS=4 deepspeed --num_gpus 8" + train) == "4");
   CHECK(threads("N=3\nexport OMP_NUM_THREADS=$N\ndeepspeed --num_gpus 8" + train) == "3");
+}
+
+TEST_CASE("every key of a file is taken for something or listed by its name") {
+  if (!reads_yaml()) return;
+  Files files;
+  // Names of all tools, sections and their members, and names that nobody has.
+  const std::vector<std::string> lines = {
+      "learning_rate: 1.0e-5",
+      "num_train_epochs: 3",
+      "save_strategy: epoch",
+      "save_steps: 10",
+      "eval_steps: 20",
+      "torch_dtype: bfloat16",
+      "dtype: auto",
+      "bf16: true",
+      "fp16: false",
+      "packing: true",
+      "freeze_vision_tower: true",
+      "lr_scheduler_kwargs: {min_lr: 1}",
+      "gradient_checkpointing_kwargs: {use_reentrant: false, determinism_check: none, odd_one: 1}",
+      "bnb_config_kwargs: {bnb_4bit_quant_type: nf4, odd_two: 2}",
+      "fsdp_config: {fsdp_version: 2, state_dict_type: x, odd_three: 3}",
+      "wandb_project: p",
+      "odd_four: 4",
+      "num_generations: 8",
+      "deepspeed: null"};
+  const auto key_of = [](const std::string& line) { return line.substr(0, line.find(':')); };
+  for (std::size_t left_out = 0; left_out <= lines.size(); ++left_out) {
+    std::string text = "model_name_or_path: m\nper_device_train_batch_size: 1\n";
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (i != left_out) text += lines[i] + "\n";
+    }
+    const from::Meaning meaning = from::read_from(files.add("a.yaml", text));
+    const std::string said = from::describe(meaning);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (i == left_out) continue;
+      INFO(lines[i] << "\n" << said);
+      CHECK(said.find(key_of(lines[i])) != std::string::npos);
+    }
+  }
+  const std::string said = from::describe(
+      from::read_from(files.add("b.yaml",
+                                "model_name_or_path: m\nper_device_train_batch_size: 1\n" +
+                                    lines[12] + "\n" + lines[13] + "\n" + lines[14] + "\n")));
+  for (const char* odd : {"odd_one", "odd_two", "odd_three", "determinism_check"}) {
+    INFO(odd << "\n" << said);
+    CHECK(said.find(odd) != std::string::npos);
+  }
+  const std::string accelerate = from::describe(from::read_from(files.add(
+      "c.yaml",
+      "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_processes: 8\n"
+      "num_machines: 1\nrdzv_backend: static\nodd_five: 1\n"
+      "deepspeed_config: {zero_stage: 3, zero3_init_flag: true, odd_six: 6}\n")));
+  for (const char* key :
+       {"num_processes", "rdzv_backend", "odd_five", "zero3_init_flag", "odd_six"}) {
+    INFO(key << "\n" << accelerate);
+    CHECK(accelerate.find(key) != std::string::npos);
+  }
+  const std::string script = from::describe(from::read_from(
+      files.add("d.sh",
+                "#SBATCH --time=1:00\nNCCL_DEBUG=INFO srun -p main -N 2 --gres=gpu:a100:8 torchrun "
+                "--nproc_per_node 8 --master_port 29501 t.py word --per_device_train_batch_size 1 "
+                "--odd 7\n")));
+  for (const char* key :
+       {"--time", "NCCL_DEBUG", "-p", "-N", "--gres", "master_port", "word", "odd"}) {
+    INFO(key << "\n" << script);
+    CHECK(script.find(key) != std::string::npos);
+  }
+}
+
+TEST_CASE("what is said twice counts once, and the other is named with what counts") {
+  if (!reads_yaml()) return;
+  Files files;
+  files.add("more.yaml", "per_device_train_batch_size: 2\nmodel_name_or_path: m\n");
+  const std::string script =
+      files.add("run.sh", "python t.py --per_device_train_batch_size 4 --config more.yaml\n");
+  const from::Meaning meaning = from::read_from(script);
+  CHECK(said(meaning, ScenarioKey::micro_batch_size) == "4");
+  REQUIRE(meaning.passed_over.size() == 1);
+  CHECK(meaning.passed_over[0].line == 1);
+}
+
+TEST_CASE("accelerate's accumulation and the arguments' must be one: the Trainer stops") {
+  if (!reads_yaml()) return;
+  Files files;
+  files.add("acc.yaml",
+            "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_processes: 7\n"
+            "num_machines: 1\ndeepspeed_config: {zero_stage: 2, gradient_accumulation_steps: 4}\n");
+  const auto line = [&](const std::string& arguments) {
+    return files.add(
+        "run.sh",
+        "accelerate launch --config_file acc.yaml t.py --model_name_or_path m " + arguments + "\n");
+  };
+  const InputError error = refused(line("--gradient_accumulation_steps 2"));
+  CHECK(error.diagnostics()[0].got == "4");
+  CHECK(error.diagnostics()[0].file.ends_with("acc.yaml"));
+  CHECK(said(from::read_from(line("--gradient_accumulation_steps 4")),
+             ScenarioKey::gradient_accumulation_steps) == "4");
+  CHECK(said(from::read_from(line("--gradient_accumulation_steps 2"),
+                             {{ScenarioKey::gradient_accumulation_steps, "2"}}),
+             ScenarioKey::gradient_accumulation_steps) == "2");
+}
+
+TEST_CASE("swift's command lines, with its own names, files and defaults") {
+  Files files;
+  const from::Meaning meaning = from::read_from(files.add(
+      "sft.sh",
+      "NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-7B-Instruct --tuner_type lora --dataset d "
+      "--torch_dtype bfloat16 --max_length 4096 --quant_method bnb --quant_bits 4 --freeze_vit "
+      "true "
+      "--target_modules all-linear --deepspeed zero3 --attn_impl flash_attn\n"));
+  CHECK(said(meaning, ScenarioKey::model) == "Qwen/Qwen2.5-7B-Instruct");
+  CHECK(said(meaning, ScenarioKey::precision) == "bf16");
+  CHECK(said(meaning, ScenarioKey::sequence_length) == "4096");
+  CHECK(said(meaning, ScenarioKey::micro_batch_size) == "1");
+  CHECK(said(meaning, ScenarioKey::gradient_accumulation_steps) == "2");
+  CHECK(said(meaning, ScenarioKey::method) ==
+        R"({"qlora":{"rank":8,"targets":"all-linear","double_quant":true}})");
+  CHECK(said(meaning, ScenarioKey::engine) == "deepspeed");
+  CHECK(said(meaning, ScenarioKey::ds_config).find(R"("stage":3)") != std::string::npos);
+  CHECK(from::cluster_of(meaning.processes) == "1x8");
+  CHECK(meaning.unknown.empty());
+  CHECK(said(from::read_from(files.add(
+                 "rlhf.sh", "swift rlhf --rlhf_type dpo --model m --train_type full --beta 0.2\n")),
+             ScenarioKey::trainer) == R"({"dpo":{"beta":0.2}})");
+  CHECK_THROWS_AS(from::read_from(files.add("x.sh", "xtuner train cfg --launcher slurm\n")),
+                  InputError);
+}
+
+TEST_CASE("Slurm's own options say the processes where a script is told that Slurm starts it") {
+  Files files;
+  const from::Meaning meaning = from::read_from(files.add(
+      "s.sh",
+      "srun -p main --gres=gpu:h100:8 --nodes=2 --ntasks-per-node=8 python t.py --launcher slurm "
+      "--per_device_train_batch_size 1\n"));
+  CHECK(from::cluster_of(meaning.processes) == "2x8xh100");
+  CHECK(meaning.unknown.empty());
+}
+
+TEST_CASE("a value of the wrong kind is bad input, of every key") {
+  if (!reads_yaml()) return;
+  Files files;
+  for (const char* key : {"cutoff_len",
+                          "per_device_train_batch_size",
+                          "gradient_accumulation_steps",
+                          "mixed_precision",
+                          "optim",
+                          "fsdp_version",
+                          "dataloader_num_workers",
+                          "model_name_or_path"}) {
+    for (const char* value : {"true", "{}", "{a: 1}", "[1, 2]", "-1", "1.5"}) {
+      INFO(key << ": " << value);
+      const std::string path = files.add(
+          "a.yaml", "stage: sft\noutput_dir: o\n" + std::string(key) + ": " + value + "\n");
+      try {
+        from::read_from(path);
+      } catch (const InputError& error) {
+        CHECK_FALSE(error.diagnostics()[0].expected.empty());
+      }
+    }
+  }
+}
+
+TEST_CASE("files that would take the machine are refused at their bounds") {
+  Files files;
+  std::string doubling = "A=xxxxxxxxxxxxxxxx\n";
+  for (int i = 0; i < 40; ++i) doubling += "A=$A$A\n";
+  CHECK_THROWS_AS(from::read_from(files.add("a.sh", doubling + "python t.py --x $A\n")),
+                  InputError);
+  CHECK_THROWS_AS(from::read_from(files.add("long.sh", std::string(9 << 20, 'x'))), InputError);
+  std::string many = "{\"output_dir\": 1";
+  for (int i = 0; i < 20000; ++i) many += ",\"k" + std::to_string(i) + "\": 1";
+  CHECK_THROWS_AS(from::read_from(files.add("many.json", many + "}")), InputError);
+  if (!reads_yaml()) return;
+  std::string keys = "output_dir: o\n";
+  for (int i = 0; i < 60000; ++i) keys += "k" + std::to_string(i) + ": 1\n";
+  CHECK_THROWS_AS(from::read_from(files.add("many.yaml", keys)), InputError);
+  std::string nested = "output_dir: o\na: ";
+  for (int i = 0; i < 60; ++i) nested += "&a" + std::to_string(i) + " [";
+  for (int i = 0; i < 20000; ++i) nested += "1, ";
+  nested += std::string(60, ']') + "\n";
+  CHECK_THROWS_AS(from::read_from(files.add("nested.yaml", nested)), InputError);
 }

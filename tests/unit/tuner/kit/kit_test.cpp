@@ -27,16 +27,17 @@ struct Planned {
   Plan plan;
   std::vector<KitFile> files;
 
+  // On top or in kit/.
+  const KitFile* file(std::string_view path) const {
+    const auto found = std::find_if(files.begin(), files.end(), [&](const KitFile& file) {
+      return file.path == path || file.path == "kit/" + std::string(path);
+    });
+    return found == files.end() ? nullptr : &*found;
+  }
   std::string text(std::string_view path) const {
-    const auto found = std::find_if(
-        files.begin(), files.end(), [&](const KitFile& file) { return file.path == path; });
-    return found == files.end() ? "" : found->text;
+    return file(path) == nullptr ? "" : file(path)->text;
   }
-  Phrase page(std::string_view path) const {
-    const auto found = std::find_if(
-        files.begin(), files.end(), [&](const KitFile& file) { return file.path == path; });
-    return found == files.end() ? "" : found->page;
-  }
+  Phrase page(std::string_view path) const { return file(path) == nullptr ? "" : file(path)->page; }
 };
 
 Planned planned(const char* document) {
@@ -57,7 +58,7 @@ bool has(const std::string& text, std::string_view part) {
 TEST_CASE("a kit for several hosts reaches them, one for a single host needs no names") {
   const Planned two = planned(R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G"})");
   CHECK(two.text("hostfile") == "node-1 slots=4\nnode-2 slots=4\n");
-  CHECK(has(two.text("run.sh"), "deepspeed --hostfile=hostfile "));
+  CHECK(has(two.text("run.sh"), "deepspeed --hostfile=kit/hostfile "));
   CHECK(has(two.text("run.sh"), "--nnodes=2 "));
   CHECK(has(two.text("accelerate.yaml"), "num_processes: 8\n"));
   CHECK(has(two.text(".deepspeed_env"), "NCCL_SOCKET_IFNAME="));
@@ -75,10 +76,87 @@ TEST_CASE("a kit for several hosts reaches them, one for a single host needs no 
   CHECK(has(one.text("PLAN.md"), "FORCE_TORCHRUN=1 llamafactory-cli"));
 }
 
-TEST_CASE("GeForce GPUs get the variables without which NCCL hangs on them") {
-  const Planned kit = planned(R"({"model":"llama-3.2-1b","cluster":"4xRTX4090"})");
-  CHECK(has(kit.text(".deepspeed_env"), "NCCL_P2P_DISABLE=1\n"));
-  CHECK(has(kit.text(".deepspeed_env"), "NCCL_IB_DISABLE=1\n"));
+TEST_CASE("NCCL's transports are switched off where the user said that they are not there") {
+  const Planned kit = planned(R"({"model":"llama-3.2-1b","cluster":"2x4xRTX4090"})");
+  CHECK_FALSE(has(kit.text(".deepspeed_env"), "NCCL_P2P_DISABLE"));
+  CHECK_FALSE(has(kit.text(".deepspeed_env"), "NCCL_IB_DISABLE"));
+  const Planned tcp = planned(R"({"model":"llama-3.2-1b","cluster":{"nodes":2,"gpus_per_node":4,
+      "gpu":"A10-24G","inter_node":{"link":"tcp","bandwidth":1.25e9}}})");
+  CHECK(has(tcp.text(".deepspeed_env"), "NCCL_IB_DISABLE=1\n"));
+}
+
+TEST_CASE("three files lie on top of a kit, and of one without scripts these alone") {
+  const auto on_top = [](const Planned& kit) {
+    std::vector<std::string> names;
+    for (const KitFile& file : kit.files) {
+      if (!file.path.starts_with("kit/")) names.push_back(file.path);
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  };
+  CHECK(on_top(planned(R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G"})")) ==
+        std::vector<std::string>{"PLAN.md", "ds_config.json", "run.sh"});
+  CHECK(on_top(planned(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":
+      {"engine":"fsdp"}})")) == std::vector<std::string>{"PLAN.md", "accelerate.yaml", "run.sh"});
+}
+
+TEST_CASE("one learning rate stands in all files of a kit, by what is trained") {
+  const auto rate = [](const char* workload) {
+    const Planned kit =
+        planned((std::string(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":)") +
+                 workload + "}")
+                    .c_str());
+    const Json run = parse_json(kit.text("training.json"), "training.json").root;
+    const double said = run.find("learning_rate")->as_number();
+    for (const char* path : {"llamafactory.yaml", "axolotl.yaml", "trl.yaml"}) {
+      const std::string text = kit.text(path);
+      const std::size_t at = text.find("learning_rate: ");
+      if (at == std::string::npos) continue;
+      CHECK(std::stod(text.substr(at + 15)) == Approx(said));
+    }
+    CHECK(has(kit.text("PLAN.md"), "the learning rate"));
+    return said;
+  };
+  CHECK(rate(R"({"trainer":"dpo"})") == Approx(5e-7));
+  CHECK(rate(R"({"trainer":"grpo","micro_batch_size":8})") == Approx(1e-6));
+  CHECK(rate(R"({"method":"lora"})") == Approx(2e-4));
+  CHECK(rate("{}") == Approx(2e-5));
+}
+
+TEST_CASE("the user's own file stays in a kit: data, rates, schedule, epochs, output") {
+  const Scenario scenario = parse_scenario(
+      parse_json(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G"})", "test").root, "test");
+  const Plan plan = resolve(scenario);
+  OwnTraining own;
+  own.form = Form::llama_factory;
+  own.settings = {{"dataset", "alpaca_zh"},
+                  {"template", "qwen"},
+                  {"learning_rate", 3e-6},
+                  {"lr_scheduler_type", "cosine"},
+                  {"output_dir", "saves/mine"}};
+  Planned kit;
+  kit.files = make_kit(plan, scenario_document(plan, scenario), simulate(plan, {}), own);
+  const std::string yaml = kit.text("llamafactory.yaml");
+  for (const char* line : {"dataset: alpaca_zh",
+                           "template: qwen",
+                           "lr_scheduler_type: cosine",
+                           "output_dir: saves/mine"}) {
+    CHECK(has(yaml, line));
+  }
+  const Json run = parse_json(kit.text("training.json"), "training.json").root;
+  CHECK(run.find("learning_rate")->as_number() == Approx(3e-6));
+  CHECK(*run.find("lr_scheduler_type") == Json("cosine"));
+  CHECK(*run.find("output_dir") == Json("saves/mine"));
+}
+
+TEST_CASE("four-bit weights have a script, bitsandbytes and FSDP's storage") {
+  const Planned kit = planned(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":
+      {"engine":"fsdp","method":"qlora"}})");
+  CHECK_FALSE(kit.text("train.py").empty());
+  CHECK(has(kit.text("requirements.txt"), "bitsandbytes\n"));
+  CHECK(has(kit.text("common.py"), "bnb_4bit_quant_storage"));
+  CHECK(has(kit.text("PLAN.md"), "FSDP"));
+  CHECK_FALSE(has(kit.text("PLAN.md"), "ZeRO-3;"));
 }
 
 TEST_CASE("the launcher starts the script that the model and the frontend need") {
@@ -93,20 +171,20 @@ TEST_CASE("the launcher starts the script that the model and the frontend need")
 TEST_CASE("TRL's trainers have a script that makes the models which the plan counts") {
   const Planned dpo = planned(R"({"model":"llama-3.2-1b","cluster":"2xA100-80G","workload":
       {"trainer":{"dpo":{"prompt_length":256}}},"software":{"trl":"1.16.0"}})");
-  CHECK(has(dpo.text("run.sh"), "script=${SCRIPT:-train_trl.py}"));
+  CHECK(has(dpo.text("run.sh"), "script=kit/${SCRIPT:-train_trl.py}"));
   CHECK(has(dpo.text("train_trl.py"), "DPOTrainer"));
   CHECK(has(dpo.text("accelerate.yaml"), "train_trl.py"));
   CHECK(has(dpo.text("requirements.txt"), "trl==1.16.0"));
   CHECK(has(dpo.text("trl.yaml"), "max_length: "));
-  CHECK(has(dpo.text("PLAN.md"), "trl dpo --config trl.yaml"));
+  CHECK(has(dpo.text("PLAN.md"), "trl dpo --config kit/trl.yaml"));
   CHECK(dpo.text("train.py").empty());
   CHECK(dpo.text("llamafactory.yaml").empty());
   const Planned grpo = planned(R"({"model":"llama-3.2-1b","cluster":"2xA100-80G","workload":
       {"engine":"ddp","micro_batch_size":8,"trainer":"grpo"}})");
-  CHECK(has(grpo.text("run.sh"), "accelerate.yaml train_trl.py"));
+  CHECK(has(grpo.text("run.sh"), "accelerate.yaml kit/train_trl.py"));
   const Planned ppo = planned(R"({"model":"llama-3.2-1b","cluster":"2xA100-80G","workload":
       {"micro_batch_size":4,"trainer":"ppo"},"ds_config":{"zero_optimization":{"stage":2}}})");
-  CHECK(has(ppo.text("run.sh"), "script=${SCRIPT:-train_trl.py}"));
+  CHECK(has(ppo.text("run.sh"), "script=kit/${SCRIPT:-train_trl.py}"));
   CHECK(has(ppo.text("requirements.txt"), "trl==1.12.0"));
   CHECK(ppo.text("trl.yaml").empty());  // there is no `trl ppo`
   // A reference elsewhere than TRL puts it, and other models, need a program of one's own.
@@ -165,8 +243,11 @@ TEST_CASE("hosts that no launcher takes are in no kit, whoever named them") {
   plan.cluster.hosts = {"root@gpu-1.example.com", "node_2"};
   const std::vector<KitFile> files = make_kit(plan, document, result);
   const auto text = [&](std::string_view path) {
-    return std::find_if(
-               files.begin(), files.end(), [&](const KitFile& file) { return file.path == path; })
+    return std::find_if(files.begin(),
+                        files.end(),
+                        [&](const KitFile& file) {
+                          return file.path == path || file.path == "kit/" + std::string(path);
+                        })
         ->text;
   };
   CHECK(text("hostfile") == "root@gpu-1.example.com slots=4\nnode_2 slots=4\n");
@@ -226,7 +307,7 @@ TEST_CASE("a pipeline's kit has a program of layers, dealt out as they were plan
   const Planned kit = planned(R"({"model":"baichuan2-7b","cluster":"2x4xV100-32G","workload":
       {"frontend":"native","pipeline_parallel":2,"activation_checkpointing":"full"},
       "ds_config":{"zero_optimization":{"stage":1},"fp16":{"enabled":true}}})");
-  CHECK(has(kit.text("run.sh"), "script=${SCRIPT:-train_pipeline.py}"));
+  CHECK(has(kit.text("run.sh"), "script=kit/${SCRIPT:-train_pipeline.py}"));
   for (const char* path : {"train_pipeline.py", "pipeline.py", "weights.py"}) {
     CHECK_FALSE(kit.text(path).empty());
   }
@@ -277,9 +358,9 @@ TEST_CASE("a model of its own code gets its classes' places, and its files are a
 }
 
 TEST_CASE("keys and weights stay out of images") {
-  const std::string ignored =
-      planned(R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G"})").text(".dockerignore");
-  for (const char* line : {"\nssh\n", "\nmodel/*.safetensors\n", "\nmodel/*.bin\n"}) {
+  const std::string ignored = planned(R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G"})")
+                                  .text("Dockerfile.dockerignore");
+  for (const char* line : {"\nkit/ssh\n", "\nkit/model/*.safetensors\n", "\nkit/model/*.bin\n"}) {
     CHECK(has(ignored, line));
   }
 }
