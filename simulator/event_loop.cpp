@@ -209,11 +209,15 @@ bool EventLoop::issue(const Instruction& instruction) {
   if (!again_) {
     host_time_ += task.dispatch.seconds();
     time_.dispatch += task.dispatch.seconds();
-    if (task.duration != Seconds::zero()) ++time_.launches;
+    if (task.duration != Seconds::zero()) time_.launches += task.work.times;
   }
   if (task.duration == Seconds::zero()) return true;
+  const auto launches = std::min<std::int64_t>(task.work.times, kLaunchQueue);
   return enqueue(instruction.stream,
-                 {StreamItem::Kind::task, instruction.index, 0, instruction.label});
+                 {.kind = StreamItem::Kind::task,
+                  .index = instruction.index,
+                  .label = instruction.label,
+                  .launches = static_cast<std::int32_t>(launches)});
 }
 
 bool EventLoop::enqueue(StreamId stream, const StreamItem& item) {

@@ -69,6 +69,7 @@ using Demands = std::array<float, kSharedResourceCount>;
 // What a task stands for of what a real program puts on the GPU: counted beside that
 // (work_count.hpp), it costs no time.
 struct TaskWork {
+  std::int64_t times = 1;    // in a row: the task is all of them
   std::int32_t kernels = 0;  // without the product and fused attention
   bool attention = false;
   bool pinned = false;  // of a copy

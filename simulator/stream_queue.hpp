@@ -19,6 +19,7 @@ struct StreamItem {
   std::int32_t index = 0;   // task; stream waited for; phase
   std::int64_t ticket = 0;  // of wait: complete when that stream has completed it
   std::int32_t label = -1;
+  std::int32_t launches = 1;  // of a task that stands for several in a row
 };
 
 // A collective whose peers are simulated too waits for them before and behind its own part.
@@ -38,13 +39,15 @@ struct RunningTask {
 class StreamQueue {
  public:
   bool empty() const { return count_ == 0; }
-  bool full() const { return count_ == kLaunchQueue; }
+  bool full() const { return count_ == kLaunchQueue || launches_ >= kLaunchQueue; }
   const StreamItem& front() const { return items_[head_]; }
   void push(const StreamItem& item) {
     items_[(head_ + count_) % kLaunchQueue] = item;
     ++count_;
+    launches_ += static_cast<std::size_t>(item.launches);
   }
   void pop() {
+    launches_ -= static_cast<std::size_t>(front().launches);
     head_ = (head_ + 1) % kLaunchQueue;
     --count_;
   }
@@ -53,6 +56,7 @@ class StreamQueue {
   std::array<StreamItem, kLaunchQueue> items_;
   std::size_t head_ = 0;
   std::size_t count_ = 0;
+  std::size_t launches_ = 0;
 };
 
 }  // namespace zeroplan

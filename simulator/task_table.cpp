@@ -19,6 +19,7 @@ Task on_cpu(Seconds duration) {
 // An operation's kernels with the product or the attention among them told apart.
 TaskWork work_of(const Block& block, const Operation& operation) {
   TaskWork work;
+  work.times = operation.times;
   work.kernels = operation.kernels;
   const auto shape = static_cast<std::size_t>(std::max(0, operation.shape));
   if (operation.kind == OpKind::matmul && operation.shape >= 0) {

@@ -50,8 +50,9 @@ class StepCounter {
     }
   }
 
-  void count_task(const Task& task, std::int64_t times) {
+  void count_task(const Task& task, std::int64_t issues) {
     const TaskWork& work = task.work;
+    const std::int64_t times = issues * work.times;
     PhaseWork& phase = now();
     switch (task.kind) {
       case TaskKind::collective:

@@ -39,9 +39,10 @@ HostCosts host_costs(const HostSoftware& software, const Coefficients& c) {
 }
 
 Seconds HostCosts::operation(const Operation& operation, Pass pass) const {
-  if (operation.kind == OpKind::view || operation.kernels <= 0) return view;
+  const auto times = static_cast<double>(operation.times);
+  if (operation.kind == OpKind::view || operation.kernels <= 0) return view * times;
   const Seconds first = pass == Pass::backward ? backward_operation : forward_operation;
-  return first + launch * static_cast<double>(operation.kernels - 1);
+  return (first + launch * static_cast<double>(operation.kernels - 1)) * times;
 }
 
 Seconds HostCosts::pass(const Block& block, Pass which) const {

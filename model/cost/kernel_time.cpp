@@ -107,6 +107,12 @@ Seconds KernelTimes::host_copy(Bytes bytes) const {
 }
 
 KernelTime KernelTimes::of(const Block& block, const Operation& operation) const {
+  KernelTime time = once(block, operation);
+  time.seconds = time.seconds * static_cast<double>(operation.times);
+  return time;
+}
+
+KernelTime KernelTimes::once(const Block& block, const Operation& operation) const {
   if (cpu_) {
     const auto index = static_cast<std::size_t>(&operation - block.operations.data());
     ZP_CHECK(index < block.calls.size(), "an operation of the embedded runtime has a call");

@@ -48,6 +48,7 @@ class KernelTimes {
   // kernel are less than `l2_resident_share` of L2: its operands were just written. Products and
   // attention: [T6], [T8]. Source: vidur's and LLMServingSim's kernel profiles. Left out: strides,
   // index patterns. Checked by tests/unit/model/cost/kernel_time_test.cpp.
+  // All of Operation::times.
   KernelTime of(const Block& block, const Operation& operation) const;
 
   bool on_cpu() const { return cpu_.has_value(); }
@@ -61,6 +62,7 @@ class KernelTimes {
   const MatmulTimes& matmul() const { return matmul_; }
 
  private:
+  KernelTime once(const Block& block, const Operation& operation) const;
   Seconds exchange(Bytes bytes) const;
   Seconds among_tensor_ranks(Collective kind, Bytes bytes) const;
   Seconds stage_transfer(Bytes bytes) const;

@@ -96,6 +96,7 @@ std::int32_t Tape::new_storage(Elements elements, DType dtype, MemoryCategory ca
   const auto index = static_cast<std::int32_t>(block_.storages.size());
   block_.storages.push_back({elements, dtype, category, elements * dtype});
   references_.push_back(0);
+  storage_times_.push_back(times_);
   released_elsewhere_.push_back(false);
   return index;
 }
@@ -144,6 +145,7 @@ std::int32_t Tape::add_operation(const Launch& launch) {
   operation.kind = launch.kind;
   operation.traffic = launch.traffic;
   operation.kernels = launch.kernels;
+  operation.times = times_;
   operation.library = launch.library.value_or(Library::own);
   operation.module = module_stack_.empty() ? -1 : module_stack_.back();
   block_.operations.push_back(operation);
@@ -221,6 +223,7 @@ void Tape::record(const std::vector<Tensor*>& outputs,
   node.formula = std::move(formula);
   node.buffer.resize(outputs.size());
   node.category = category_;
+  node.times = times_;
   node.module = module_stack_.empty() ? -1 : module_stack_.back();
   nodes_.push_back(std::move(node));
   std::int32_t number = 0;

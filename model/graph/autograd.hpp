@@ -231,6 +231,22 @@ class Tape {
     bool& flag_;
     bool before_;
   };
+  // What is recorded while it lives happens `times` in a row, as in a loop over equal parts of a
+  // sequence: operations count so often, theirs of backward too, and what autograd keeps of one
+  // part it keeps of each. A tensor that no node saved is there once: a part's goes before the
+  // next part's comes. Left out: what the parts keep comes together, and goes together, so that
+  // no moment between two parts shows less than there is.
+  class InARow {
+   public:
+    InARow(Tape& t, std::int64_t times) : times_(t.times_), before_(times_) { times_ = times; }
+    ~InARow() { times_ = before_; }
+    InARow(const InARow&) = delete;
+    InARow& operator=(const InARow&) = delete;
+
+   private:
+    std::int64_t& times_;
+    std::int64_t before_;
+  };
   bool lt_workspace_per_call() const { return setup_.lt_workspace_per_call; }
   const ReductionGpu& reduction_gpu() const { return setup_.gpu; }
 
@@ -281,6 +297,7 @@ class Tape {
     std::vector<Tensor> buffer;  // incoming gradients, by output
     std::int32_t dependencies = 0;
     std::int32_t module = -1;
+    std::int64_t times = 1;  // InARow
     MemoryCategory category = MemoryCategory::activations;
     std::int32_t first_storage = 0;
   };
@@ -317,6 +334,7 @@ class Tape {
   void count_dependencies(const std::vector<std::int32_t>& roots);
   void write_recompute();
   void put_input_away();
+  void keep_all_in_a_row();
   Block take();
   friend Block record_block(Tape::Setup setup, const std::function<Tensor(Tape&)>& forward);
 
@@ -340,6 +358,8 @@ class Tape {
   MemoryCategory category_ = MemoryCategory::activations;
   bool grad_enabled_ = true;
   bool inside_operation_ = false;
+  std::int64_t times_ = 1;                   // InARow
+  std::vector<std::int64_t> storage_times_;  // by storage
   bool recording_ = true;      // false while the tape is taken apart: references die without events
   bool misses_event_ = false;  // there was no memory for it
 };

@@ -190,6 +190,7 @@ void Tape::run_nodes(const std::vector<std::int32_t>& roots) {
 
 void Tape::run_node(std::int32_t index, std::vector<std::int32_t>& ready) {
   Node& node = nodes_[static_cast<std::size_t>(index)];
+  const InARow row(*this, node.times);
   category_ = node.category;
   module_stack_.clear();
   if (node.module >= 0) module_stack_.push_back(node.module);
@@ -312,8 +313,25 @@ void Tape::put_input_away() {
   again.insert(again.begin(), back.begin(), back.end());
 }
 
+// What forward makes and backward releases, autograd has kept.
+void Tape::keep_all_in_a_row() {
+  std::vector<bool> counted(block_.storages.size(), false);
+  for (const Pass pass : {Pass::forward, Pass::recompute}) {
+    for (const Event& event : block_.of(pass)) {
+      if (event.kind == EventKind::allocate) counted[static_cast<std::size_t>(event.index)] = true;
+    }
+  }
+  for (const Event& event : block_.of(Pass::backward)) {
+    const auto i = static_cast<std::size_t>(event.index);
+    if (event.kind != EventKind::release || !counted[i]) continue;
+    block_.storages[i].elements = block_.storages[i].elements * storage_times_[i];
+    block_.storages[i].bytes = block_.storages[i].bytes * storage_times_[i];
+  }
+}
+
 Block Tape::take() {
   if (misses_event_) throw std::bad_alloc();
+  keep_all_in_a_row();
   recording_ = false;
   return std::move(block_);
 }

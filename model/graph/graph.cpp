@@ -205,11 +205,13 @@ PassCost cost(const Block& block, Pass pass) {
   for (const Event& event : block.of(pass)) {
     if (event.kind != EventKind::operation) continue;
     const Operation& operation = block.operations[static_cast<std::size_t>(event.index)];
-    (operation.kind == OpKind::attention ? total.attention : total.matmul) += operation.flops;
-    total.traffic[static_cast<std::size_t>(operation.kind)] += operation.traffic;
-    total.kernels += operation.kernels;
-    total.operations += operation.kernels > 0 ? 1 : 0;
-    ++total.dispatched;
+    const std::int64_t times = operation.times;
+    (operation.kind == OpKind::attention ? total.attention : total.matmul) +=
+        operation.flops * static_cast<double>(times);
+    total.traffic[static_cast<std::size_t>(operation.kind)] += operation.traffic * times;
+    total.kernels += operation.kernels * times;
+    total.operations += operation.kernels > 0 ? times : 0;
+    total.dispatched += times;
   }
   return total;
 }

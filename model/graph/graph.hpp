@@ -113,6 +113,7 @@ struct Operation {
   Flops flops;
   Bytes traffic;             // read and written by its kernels, each operand once per kernel
   std::int32_t kernels = 0;  // CUDA kernels launched
+  std::int64_t times = 1;    // in a row, each with these numbers (Tape::InARow)
   std::int32_t shape = -1;   // index into Block::products or Block::attentions
   std::int32_t module = -1;  // index into Block::modules of the innermost module running it
   Library library = Library::own;
@@ -454,9 +455,9 @@ BlockMemory summarize(const Block& block);
 struct PassCost {
   Flops matmul, attention;
   std::array<Bytes, kOpKindNames.size()> traffic{};  // by OpKind
-  std::int32_t kernels = 0;                          // launched on the GPU
-  std::int32_t operations = 0;                       // ATen operations with at least one kernel
-  std::int32_t dispatched = 0;                       // views included: what costs the CPU
+  std::int64_t kernels = 0;                          // launched on the GPU
+  std::int64_t operations = 0;                       // ATen operations with at least one kernel
+  std::int64_t dispatched = 0;                       // views included: what costs the CPU
 };
 PassCost cost(const Block& block, Pass pass);
 

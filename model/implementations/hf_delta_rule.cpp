@@ -1,6 +1,7 @@
 #include "model/implementations/hf_delta_rule.hpp"
 
 #include <utility>
+#include <vector>
 
 #include "model/graph/aten_recurrent.hpp"
 
@@ -189,6 +190,20 @@ void update_state(Tape& t, Frame& f, const Tensor& added, bool last) {
   f.state = aten::add(t, decayed, update);
 }
 
+// How many chunks each turn of the loop stands for. The first is alone, and so are the last two: of
+// the last nothing comes back to the states, so that the one before begins the sums of their
+// gradients. Those between are alike, and many of them share few turns.
+std::vector<std::int64_t> turns_of(std::int64_t chunks, std::int64_t most) {
+  if (chunks <= most) return std::vector<std::int64_t>(static_cast<std::size_t>(chunks), 1);
+  const std::int64_t between = most - 3, alike = chunks - 3;
+  std::vector<std::int64_t> turns{1};
+  for (std::int64_t i = 0; i < between; ++i) {
+    turns.push_back(alike / between + (i < alike % between ? 1 : 0));
+  }
+  turns.insert(turns.end(), 2, 1);
+  return turns;
+}
+
 }  // namespace
 
 Tensor chunk_gated_delta_rule(Tape& t, const DeltaRuleInputs& given, Tensor& state) {
@@ -201,9 +216,11 @@ Tensor chunk_gated_delta_rule(Tape& t, const DeltaRuleInputs& given, Tensor& sta
   solve_chunks(t, f);
   begin_scan(t, f);
   Tensor added, carried;
-  for (std::int64_t i = 0; i < f.chunks; ++i) {
+  const std::vector<std::int64_t> turns = turns_of(f.chunks, given.most_turns);
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    const Tape::InARow row(t, turns[i]);
     scan_chunk(t, f, added, carried);
-    update_state(t, f, added, i + 1 == f.chunks);
+    update_state(t, f, added, i + 1 == turns.size());
   }
   state = f.state;
   f.out = aten::reshape(t, f.out, Shape{f.batch, f.heads, f.chunks * kChunk, f.value.size(-1)});

@@ -10,6 +10,11 @@ namespace zeroplan::hf {
 struct DeltaRuleInputs {
   Tensor query, key, value;  // (b, s, heads, d)
   Tensor decay, beta;        // (b, s, heads); decay in fp32
+  // Turns of the loop over chunks of 64 positions that are recorded at most; where there are more
+  // chunks, a turn stands for several that are alike (Tape::InARow). Left out: how PyTorch's
+  // allocator lays out what each of them keeps. Checked by tests/unit/model/implementations/
+  // graph_hybrid_test.cpp against the whole loop.
+  std::int64_t most_turns = 16;
 };
 
 // (b, s, heads, value_dim) in the dtype of the query; `state` is what the sequence leaves behind,

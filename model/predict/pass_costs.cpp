@@ -64,24 +64,25 @@ class Evaluation {
 
  private:
   void add(const Block& block, const Operation& operation, Pass which, ClassSeconds& seconds) {
+    const auto times = static_cast<double>(operation.times);
     const double total = gpu_seconds(block, operation);
     const CostClass cost = class_of(operation.kind);
     if (cost == CostClass::matmul || cost == CostClass::attention || cost == CostClass::ranks) {
       at(seconds, cost) += total;
     } else if (total > 0.0) {
-      const double floors = floor_ * static_cast<double>(operation.kernels);
+      const double floors = floor_ * static_cast<double>(operation.kernels) * times;
       at(seconds, CostClass::kernel_floor) += floors;
       at(seconds, cost) += total - floors;
     }
     if (operation.kind == OpKind::view || operation.kernels <= 0) {
-      at(seconds, CostClass::host_view) += host_.view.seconds();
+      at(seconds, CostClass::host_view) += host_.view.seconds() * times;
       return;
     }
     const bool backward = which == Pass::backward;
     at(seconds, backward ? CostClass::host_backward : CostClass::host_forward) +=
-        (backward ? host_.backward_operation : host_.forward_operation).seconds();
+        (backward ? host_.backward_operation : host_.forward_operation).seconds() * times;
     at(seconds, CostClass::host_launch) +=
-        host_.launch.seconds() * static_cast<double>(operation.kernels - 1);
+        host_.launch.seconds() * static_cast<double>(operation.kernels - 1) * times;
   }
 
   double gpu_seconds(const Block& block, const Operation& operation) {
@@ -92,11 +93,11 @@ class Evaluation {
     for (const auto& [known, seconds] : known_) {
       if (known.batch == product.batch && known.m == product.m && known.n == product.n &&
           known.k == product.k && known.dtype == product.dtype) {
-        return seconds;
+        return seconds * static_cast<double>(operation.times);
       }
     }
     const double seconds = kernels_.of(block, operation).seconds.seconds();
-    known_.emplace_back(product, seconds);
+    known_.emplace_back(product, seconds / static_cast<double>(operation.times));
     return seconds;
   }
 
