@@ -24,7 +24,16 @@ using rehearsal::Request;
 
 constexpr std::int64_t kUsualSteps = 4;
 constexpr std::int64_t kUsualNode = 8;
-constexpr int kInterrupted = 130;
+
+// One of several runs was asked to end: none follows.
+struct Interrupted {
+  int signal = 0;
+};
+
+rehearsal::RunRecord if_not_interrupted(rehearsal::RunRecord run) {
+  if (run.signal != 0) throw Interrupted{run.signal};
+  return run;
+}
 
 // "8xA100-80G", "2x8xA100-80G": as many ranks in a node as there are, at most eight.
 std::string cluster_text(const std::string& gpu, std::int64_t ranks) {
@@ -164,7 +173,7 @@ void write_measurement(const std::string& path,
 }
 
 int exit_code(const Rehearsed& rehearsed) {
-  if (rehearsed.runs.back().interrupted) return kInterrupted;
+  if (const int signal = rehearsed.runs.back().signal) return 128 + signal;
   switch (rehearsed.outcome()) {
     case Outcome::ran:
       return kDone;
@@ -248,12 +257,15 @@ class Rehearser {
     request.snapshot_file.clear();
     request.answers_file = scratch.path() + "/answers";
     request.keep_work = Request::KeepWork::with_operations;
-    const rehearsal::RunRecord watched = rehearsal::run(request, torch_, emulation_);
+    const rehearsal::RunRecord watched =
+        if_not_interrupted(rehearsal::run(request, torch_, emulation_));
     request.keep_work = Request::KeepWork::yes;
     request.gives_answers = !has_host_work(watched);
     const auto timed = [&] {
-      return time_of(
-          rehearsal::run(request, torch_, emulation_), watched, place_.cluster, torch_.version);
+      return time_of(if_not_interrupted(rehearsal::run(request, torch_, emulation_)),
+                     watched,
+                     place_.cluster,
+                     torch_.version);
     };
     RehearsedTime time = timed();
     if (time.host_is_timed || !request.gives_answers) return time;
@@ -308,6 +320,7 @@ Rehearsed search(Rehearser& rehearser, Search& search) {
   const auto attempt = [&](std::int64_t number) {
     rehearser.log(std::string(name(search.find)) + " " + std::to_string(number));
     last = rehearser.rehearse(command.with(number));
+    if (const int signal = last->runs.back().signal) throw Interrupted{signal};
     const Tried tried{number, last->outcome(), last->most_reserved()};
     if (tried.outcome == Outcome::ran) {
       const std::string seen = batch_of(*last);
@@ -327,23 +340,20 @@ Rehearsed search(Rehearser& rehearser, Search& search) {
   return best ? std::move(*best) : std::move(*last);
 }
 
-}  // namespace
-
-int run_rehearse(const Arguments& arguments, Streams streams) {
-  const Translation words(arguments.language);
+int rehearse(const Arguments& arguments, const Streams& streams, const Translation& words) {
   Rehearser rehearser(arguments, streams, words);
   const auto output = arguments.text("output");
   if (output) require_writable(*output);
   std::optional<Search> searched;
   if (const auto said = arguments.text("find")) searched = Search{parse_find(*said), {}};
-  const auto rehearse = [&] {
+  const auto answer = [&] {
     if (searched) return search(rehearser, *searched);
     rehearser.prepare();
     return rehearser.rehearse(rehearser.request().command);
   };
   const auto trace = arguments.text("trace");
   if (trace) require_writable(*trace);
-  const Rehearsed rehearsed = rehearse();
+  const Rehearsed rehearsed = answer();
   std::optional<RehearsedTime> time;
   if ((trace || arguments.has("time")) && rehearsed.outcome() == Outcome::ran) {
     time = rehearser.time(rehearsed.request.command);
@@ -365,6 +375,18 @@ int run_rehearse(const Arguments& arguments, Streams streams) {
     streams.out << rehearse_text(rehearsed, findings, words);
   }
   return exit_code(rehearsed);
+}
+
+}  // namespace
+
+int run_rehearse(const Arguments& arguments, Streams streams) {
+  const Translation words(arguments.language);
+  try {
+    return rehearse(arguments, streams, words);
+  } catch (const Interrupted& end) {
+    streams.log << words.text("interrupted\n");
+    return 128 + end.signal;
+  }
 }
 
 }  // namespace zeroplan

@@ -27,7 +27,7 @@ Phrase verdict_text(const Rehearsed& rehearsed) {
     case Outcome::used_no_gpu:
       return "it ended without using the GPU\n";
     case Outcome::failed:
-      return rehearsed.runs.back().interrupted
+      return rehearsed.runs.back().signal != 0
                  ? "interrupted\n"
                  : phrase("it failed: exit code {}\n", rehearsed.runs.back().exit);
   }

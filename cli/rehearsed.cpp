@@ -34,7 +34,7 @@ Outcome outcome_of(const RunRecord& run) {
                         return p.error && p.error->out_of_memory;
                       });
   if (memory) return Outcome::out_of_memory;
-  if (run.exit != 0 || run.interrupted) return Outcome::failed;
+  if (run.exit != 0 || run.signal != 0) return Outcome::failed;
   return run.processes.empty() ? Outcome::used_no_gpu : Outcome::ran;
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "model/diagnostic.hpp"
+#include "rehearsal/cache.hpp"
 #include "rehearsal/embedded.hpp"
 #include "rehearsal/stub_library.hpp"
 #include "rehearsal/wanted_libraries.hpp"
@@ -144,8 +145,6 @@ Emulation emulation_in(const fs::path& folder) {
 
 // A folder beside `folder` that nobody else has.
 fs::path make_beside(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder.parent_path(), error);
   std::string pattern = folder.string() + ".XXXXXX";
   if (mkdtemp(pattern.data()) == nullptr) cannot_write(folder.parent_path().string());
   return pattern;
@@ -153,20 +152,12 @@ fs::path make_beside(const fs::path& folder) {
 
 }  // namespace
 
-std::string cache_folder() {
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  const char* const home = std::getenv("HOME");
-  fs::path root = cache != nullptr && *cache == '/' ? fs::path(cache)
-                  : home != nullptr && *home == '/' ? fs::path(home) / ".cache"
-                                                    : fs::temp_directory_path();
-  return (root / "zeroplan" / "rehearsal").string();
-}
-
 Emulation emulation_for(const TorchInstall& torch, Emulated emulated) {
   const Emulator emulator = emulator_of(emulated);
   const std::vector<SharedLibrary> extensions = extensions_among(torch.beside);
   const fs::path folder = fs::path(cache_folder()) / key_of(emulator, torch, extensions);
   std::error_code error;
+  require_private(folder);
   if (fs::exists(folder / "preload", error)) return emulation_in(folder);
   const fs::path made = make_beside(folder);
   try {

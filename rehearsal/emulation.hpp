@@ -2,7 +2,7 @@
 //
 // What is emulated is one library, compiled of rehearsal/libraries with this program and embedded
 // in it. Beside it stand libraries under the names that torch asks for (stub_library.hpp), so that
-// no compiler is needed. They stand in <cache>/zeroplan/rehearsal/<key>, where the key is of
+// no compiler is needed. They stand in cache_folder()/<key>, where the key is of
 // everything they depend on; a folder is there whole or not at all, also when two programs make it
 // at once.
 #pragma once
@@ -19,9 +19,6 @@ struct Emulation {
   std::string python;     // folder for PYTHONPATH
   std::string preload;    // for LD_PRELOAD
 };
-
-// $XDG_CACHE_HOME/zeroplan/rehearsal, or that in ~/.cache.
-std::string cache_folder();
 
 // What of CUDA is emulated: all of it, or NCCL alone on a GPU that is there.
 enum class Emulated { cuda, nccl };

@@ -104,25 +104,30 @@ void end_descendants(const std::set<pid_t>& kept) {
 volatile std::sig_atomic_t asked_to_end = 0;
 void remember(int signal) { asked_to_end = signal; }
 
+// What ends a program that does nothing about it, and comes from a person, a terminal that closes
+// or a launcher.
+constexpr std::array kEndings = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
 class SignalGuard {
  public:
   SignalGuard() {
     asked_to_end = 0;
-    struct sigaction action {};
-    action.sa_handler = remember;
-    sigaction(SIGINT, &action, &interrupt_);
-    sigaction(SIGTERM, &action, &terminate_);
+    for (std::size_t i = 0; i < kEndings.size(); ++i) {
+      sigaction(kEndings[i], nullptr, &before_[i]);
+      if (before_[i].sa_handler == SIG_IGN) continue;  // nohup
+      struct sigaction action {};
+      action.sa_handler = remember;
+      sigaction(kEndings[i], &action, nullptr);
+    }
   }
   ~SignalGuard() {
-    sigaction(SIGINT, &interrupt_, nullptr);
-    sigaction(SIGTERM, &terminate_, nullptr);
+    for (std::size_t i = 0; i < kEndings.size(); ++i) sigaction(kEndings[i], &before_[i], nullptr);
   }
   SignalGuard(const SignalGuard&) = delete;
   SignalGuard& operator=(const SignalGuard&) = delete;
 
  private:
-  struct sigaction interrupt_ {};
-  struct sigaction terminate_ {};
+  std::array<struct sigaction, kEndings.size()> before_{};
 };
 
 constexpr int kPollMicroseconds = 20000;
@@ -256,9 +261,9 @@ Ended run_program(const std::vector<std::string>& words,
     const pid_t done = waitpid(keeper, &status, WNOHANG);
     if (done == keeper) ended.exit = exit_of(status);
     if (done == keeper || (done < 0 && errno != EINTR)) break;
-    if (asked_to_end != 0 && !ended.interrupted) {
-      ended.interrupted = true;
-      kill(keeper, asked_to_end);
+    if (asked_to_end != 0 && ended.signal == 0) {
+      ended.signal = asked_to_end;
+      kill(keeper, ended.signal);
     }
     usleep(kPollMicroseconds);
   }

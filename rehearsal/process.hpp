@@ -21,12 +21,13 @@ Output run_and_read(const std::vector<std::string>& words);
 
 struct Ended {
   int exit = 127;
-  bool interrupted = false;  // this program was asked to end, and passed that on
+  int signal = 0;  // that asked this program to end, and was passed on; 0: none
 };
 
 // Runs it with these variables over this process's own; its output goes to standard error. On
-// SIGINT and SIGTERM it is asked to end, and killed after `grace_seconds`. When this returns, or
-// this process ends in any way, SIGKILL included, no process that it started is left.
+// SIGINT, SIGTERM, SIGHUP and SIGQUIT it is asked to end, and killed after `grace_seconds`. When
+// this returns, or this process ends in any way, SIGKILL included, no process that it started is
+// left.
 Ended run_program(const std::vector<std::string>& words,
                   const std::map<std::string, std::string>& variables,
                   int grace_seconds = 5);

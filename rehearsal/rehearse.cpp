@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "model/diagnostic.hpp"
+#include "rehearsal/cache.hpp"
 #include "rehearsal/process.hpp"
 
 namespace zeroplan::rehearsal {
@@ -254,11 +255,10 @@ ProcessRecord read_process_record(const std::string& lines, const std::string& f
 }
 
 ScratchFolder::ScratchFolder() {
-  std::error_code error;
-  fs::create_directories(cache_folder(), error);
-  path_ = cache_folder() + "/run.XXXXXX";
+  const std::string folder = cache_folder();
+  path_ = folder + "/run.XXXXXX";
   if (mkdtemp(path_.data()) != nullptr) return;
-  throw InputError({cache_folder(),
+  throw InputError({folder,
                     "",
                     "a folder that can be written to",
                     "one that cannot",
@@ -281,7 +281,7 @@ RunRecord run(const Request& request, const TorchInstall& torch, const Emulation
   record.events = request.events;
   record.rank = request.rank;
   record.exit = ended.exit;
-  record.interrupted = ended.interrupted;
+  record.signal = ended.signal;
   read_records(scratch.path(), record);
   return record;
 }

@@ -133,7 +133,7 @@ struct RunRecord {
   Events events = Events::done;
   std::int64_t rank = 0;
   int exit = 127;
-  bool interrupted = false;
+  int signal = 0;                        // that asked this program to end; 0: none
   std::vector<ProcessRecord> processes;  // by rank; those that never used the GPU are left out
   std::optional<ProgramError> error;     // of any process, the first
 };

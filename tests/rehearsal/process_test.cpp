@@ -91,25 +91,38 @@ TEST_CASE("What a program leaves behind is ended, also in a session of its own")
   const Ended ended = run_program(
       {"sh", "-c", "setsid sh -c 'echo $$ >" + pid + "; exec sleep 60' & sleep 0.5"}, {});
   CHECK(ended.exit == 0);
-  CHECK_FALSE(ended.interrupted);
+  CHECK(ended.signal == 0);
   const pid_t left = std::atoi(first_word(pid).c_str());
   REQUIRE(left > 0);
   CHECK(wait_until_gone(left));
 }
 
-TEST_CASE("An interrupt is passed on, and who ignores it is killed") {
-  const Folder folder;
-  const std::string pid = folder.at("pid");
-  std::thread later([] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(400));
-    kill(getpid(), SIGINT);
-  });
-  const Ended ended = run_program(
-      {"sh", "-c", "trap '' INT; echo $$ >" + pid + "; sleep 60 & wait; sleep 60"}, {}, 1);
-  later.join();
-  CHECK(ended.interrupted);
-  CHECK(ended.exit == 128 + SIGKILL);
-  CHECK(wait_until_gone(std::atoi(first_word(pid).c_str())));
+TEST_CASE("What asks to end is passed on, and who ignores it is killed") {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    CAPTURE(signal);
+    const Folder folder;
+    const std::string pid = folder.at("pid");
+    std::thread later([signal] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      kill(getpid(), signal);
+    });
+    const Ended ended = run_program(
+        {"sh", "-c", "trap '' INT TERM HUP QUIT; echo $$ >" + pid + "; sleep 60 & wait; sleep 60"},
+        {},
+        1);
+    later.join();
+    CHECK(ended.signal == signal);
+    CHECK(ended.exit == 128 + SIGKILL);
+    CHECK(wait_until_gone(std::atoi(first_word(pid).c_str())));
+  }
+}
+
+TEST_CASE("A signal that was ignored stays ignored") {
+  const auto before = std::signal(SIGHUP, SIG_IGN);
+  const Ended ended = run_program({"sh", "-c", "kill -HUP $PPID; exit 7"}, {});
+  std::signal(SIGHUP, before);
+  CHECK(ended.signal == 0);
+  CHECK(ended.exit == 7);
 }
 
 TEST_CASE("What was started ends with the process that started it, though that is killed") {
