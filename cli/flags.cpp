@@ -218,6 +218,12 @@ class WordReader {
     }
     if (flag->value.empty() && value) fail(*flag, "no value", in_quotes(*value));
     if (!flag->value.empty() && !value) value = next_value(*flag);
+    // A variable of a script that holds nothing is no name, and no way to leave the flag out. Keys of
+    // the scenario say themselves what they take.
+    const bool own = flag->key == nullptr && flag->cluster_part == nullptr;
+    if (own && !flag->value.empty() && value->empty() && !may_be_left_out(*flag)) {
+      fail(*flag, phrase("a value, {}", flag->value), "an empty text");
+    }
     const auto [at, is_new] = values.emplace(flag->name, value.value_or(""));
     if (is_new || flag->value.empty()) return;
     if (!repeats(*flag)) fail(*flag, "one value", "two");
@@ -232,6 +238,8 @@ class WordReader {
     return word == "all" || (release && slash > 0 && word.find('/', slash + 1) < word.size());
   }
 
+  static bool may_be_left_out(const Flag& flag) { return flag.value.starts_with('['); }
+
   // "KEY=VALUE ...": may be said several times; its values are kept apart by line breaks.
   static bool repeats(const Flag& flag) { return flag.value.ends_with("..."); }
 
@@ -239,7 +247,7 @@ class WordReader {
     const bool boolean = flag.key != nullptr && flag.key->type == ScenarioType::boolean;
     const bool more = at_ < words_.size();
     if (boolean && (!more || !parse_switch(words_[at_]))) return "true";
-    if (flag.value.starts_with('[') && (!more || !is_release_list(words_[at_]))) return "";
+    if (may_be_left_out(flag) && (!more || !is_release_list(words_[at_]))) return "";
     if (!more) fail(flag, phrase("a value, {}", flag.value), "nothing");
     if (looks_like_flag(words_[at_]) && find(words_[at_].substr(0, words_[at_].find('=')))) {
       fail(flag, phrase("a value, {}", flag.value), phrase("the flag {}", words_[at_]));
@@ -275,6 +283,11 @@ void check_positionals(const CommandInfo& command, const Arguments& arguments) {
                       phrase("nothing behind {}", before),
                       in_quotes(arguments.positionals[wanted.size()]),
                       help});
+  }
+  for (std::size_t i = 0; i < std::min(got, wanted.size()); ++i) {
+    if (wanted[i].many || !arguments.positionals[i].empty()) continue;  // of another program
+    throw InputError(
+        {kCommandLine, std::string(wanted[i].name), "an argument", "an empty text", help});
   }
   for (std::size_t i = got; i < wanted.size(); ++i) {
     if (!wanted[i].required || is_scenario_key(command, wanted[i])) continue;  // resolve() asks

@@ -86,7 +86,7 @@ int run_plot(const Arguments& arguments, Streams streams) {
   } else {
     streams.out << words.text(report_text(document));
   }
-  return exit_code_of(data);
+  return exit_code_of(document, streams, words);
 }
 
 }  // namespace zeroplan

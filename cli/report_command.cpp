@@ -29,7 +29,7 @@ int run_report(const Arguments& arguments, Streams streams) {
   } else {
     streams.out << words.text(report_text(document));
   }
-  return exit_code_of(data);
+  return exit_code_of(document, streams, words);
 }
 
 }  // namespace zeroplan

@@ -135,4 +135,13 @@ void show_progress(const SearchProgress& progress, ProgressBar& bar, const Trans
   bar.show(done, text, best);
 }
 
+int nothing_found(bool all_known, const Streams& streams, const Translation& words) {
+  if (all_known) return kAnswerIsNo;
+  streams.log << words.text(
+      "error: the search ended before it found what fits and before it had looked at everything: "
+      "whether something fits is not known\n"
+      "hint: more time, or no --time-limit\n");
+  return kInternalError;
+}
+
 }  // namespace zeroplan

@@ -15,4 +15,8 @@ TuneOptions tune_options_of(const Arguments& arguments,
 
 void show_progress(const SearchProgress& progress, ProgressBar& bar, const Translation& words);
 
+// The exit code of a search that found nothing: whether something fits is known only where all was
+// looked at or left out by bounds; where it is not, `log` is told why.
+int nothing_found(bool all_known, const Streams& streams, const Translation& words);
+
 }  // namespace zeroplan

@@ -26,7 +26,10 @@ void write_answer(const TuneAnswer& answer,
     return write_plan(*answer.plan, answer.scenario, answer.result, arguments, output, log);
   }
   const Translation words(arguments.language);
-  log << words.text(phrase("nothing written to {}: nothing fits\n", output.path));
+  const SearchResult& search = answer.search;
+  const bool unknown = search.interrupted || search.out_of_time || search.stalled;
+  const Phrase why = unknown ? "nothing found so far that fits" : "nothing fits";
+  log << words.text(phrase("nothing written to {}: {}", output.path, why)) << "\n";
 }
 
 }  // namespace
@@ -59,9 +62,7 @@ int run_tune(const Arguments& arguments, Streams streams) {
   }
   if (answer.interrupted) return interrupted().value_or(kInternalError);
   if (answer.plan) return kDone;
-  // Nothing was found in the time, or in that many simulations: nobody knows.
-  const bool unknown = answer.search.out_of_time || answer.search.stalled;
-  return unknown ? kInternalError : kAnswerIsNo;
+  return nothing_found(!answer.search.out_of_time && !answer.search.stalled, streams, words);
 }
 
 }  // namespace zeroplan

@@ -172,8 +172,10 @@ Phrase proof_text(const TuneAnswer& answer, const TuneOptions& options) {
                        grouped(search.pruned));
   if (search.unseen > 0) text.append(phrase(", {} not looked at", grouped(search.unseen)));
   const bool memory = options.objective == Objective::memory;
-  if (search.interrupted) return text + "; interrupted, so this is the best so far\n";
-  if (search.out_of_time) return text + "; cut by --time-limit, so this is the best so far\n";
+  if (search.interrupted || search.out_of_time) {
+    text.append(search.interrupted ? "; interrupted" : "; cut by --time-limit");
+    return text + (search.best ? ", so this is the best so far\n" : "\n");
+  }
   if (search.stalled && !search.best) {
     return text.append(phrase(", {} not looked at\n", grouped(search.unseen)));
   }

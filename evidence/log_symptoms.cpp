@@ -355,7 +355,7 @@ LogReading read_log(std::string_view text, const Model* model) {
   LogReading reading;
   reading.lines = static_cast<int>(std::count(text.begin(), text.end(), '\n'));
   if (!text.empty() && text.back() != '\n') ++reading.lines;
-  const std::vector<LogText> logs = split_log(text);
+  const std::vector<LogText> logs = split_log(std::string(text));
   std::vector<LogSymptom> all;
   for (const LogText& log : logs) {
     for (const FoundFailure& found : known_failures().find(log)) {

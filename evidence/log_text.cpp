@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <map>
+#include <utility>
 
 namespace zeroplan {
 namespace {
@@ -123,17 +125,17 @@ Label take_label(std::string_view& line) {
 
 }  // namespace
 
-std::string without_escapes(std::string_view text) {
-  std::string plain;
-  plain.reserve(text.size());
-  for (std::size_t i = 0; i < text.size();) {
+std::string without_escapes(std::string text) {
+  std::size_t kept = std::min(text.find(kEscape), text.size());
+  for (std::size_t i = kept; i < text.size();) {
     if (text[i] == kEscape) {
       i = end_of_escape(text, i);
     } else {
-      plain += text[i++];
+      text[kept++] = text[i++];
     }
   }
-  return plain;
+  text.resize(kept);
+  return text;
 }
 
 int LogText::line_at(std::size_t offset) const {
@@ -153,27 +155,66 @@ std::string_view LogText::line_around(std::size_t offset) const {
   return whole.substr(begin, end - begin);
 }
 
-std::vector<LogText> split_log(std::string_view log) {
-  const std::string plain = without_escapes(log);
-  std::vector<LogText> texts;
-  std::map<std::string, std::size_t, std::less<>> place;  // of a label in `texts`
-  std::string_view rest = plain;
-  for (int line = 1; !rest.empty();) {
-    const std::size_t end = std::min(rest.find_first_of("\r\n"), rest.size());
-    std::string_view content = rest.substr(0, end);
-    const bool counts = end < rest.size() && rest[end] == '\n';
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-    if (!content.empty()) {
-      const Label label = take_label(content);
-      const auto [entry, added] = place.try_emplace(label.name, texts.size());
-      if (added) texts.push_back({label.rank, "", {}});
-      LogText& text = texts[entry->second];
-      text.marks.push_back({text.text.size(), line});
-      text.text += content;
-      text.text += '\n';
-    }
+namespace {
+
+// use(content, line): the lines that hold anything, and their numbers from 1. A line may be changed
+// once it was used.
+template <typename Use>
+void for_each_line(std::string_view text, Use&& use) {
+  for (int line = 1; !text.empty();) {
+    const std::size_t end = std::min(text.find_first_of("\r\n"), text.size());
+    const std::string_view content = text.substr(0, end);
+    const bool counts = end < text.size() && text[end] == '\n';
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (!content.empty()) use(content, line);
     if (counts) ++line;
   }
+}
+
+// Without labels: the lines move together where they stand, so that a large log is held once.
+LogText one_text(std::string log, std::size_t lines) {
+  LogText text;
+  text.marks.reserve(lines);
+  std::size_t kept = 0;
+  const bool open = !log.empty() && log.back() != '\n' && log.back() != '\r';
+  if (open) log += '\n';
+  for_each_line(log, [&](std::string_view content, int line) {
+    take_label(content);
+    text.marks.push_back({kept, line});
+    std::memmove(log.data() + kept, content.data(), content.size());
+    kept += content.size();
+    log[kept++] = '\n';
+  });
+  log.resize(kept);
+  text.text = std::move(log);
+  return text;
+}
+
+}  // namespace
+
+std::vector<LogText> split_log(std::string log) {
+  log = without_escapes(std::move(log));
+  std::size_t lines = 0;
+  bool labelled = false;
+  for_each_line(log, [&](std::string_view content, int) {
+    ++lines;
+    labelled = labelled || !take_label(content).name.empty();
+  });
+  std::vector<LogText> texts;
+  if (!labelled) {
+    if (lines > 0) texts.push_back(one_text(std::move(log), lines));
+    return texts;
+  }
+  std::map<std::string, std::size_t, std::less<>> place;  // of a label in `texts`
+  for_each_line(log, [&](std::string_view content, int line) {
+    const Label label = take_label(content);
+    const auto [entry, added] = place.try_emplace(label.name, texts.size());
+    if (added) texts.push_back({label.rank, "", {}});
+    LogText& text = texts[entry->second];
+    text.marks.push_back({text.text.size(), line});
+    text.text += content;
+    text.text += '\n';
+  });
   return texts;
 }
 

@@ -37,10 +37,11 @@ struct LogText {
   std::string_view line_around(std::size_t offset) const;
 };
 
-// One element a label, in order of appearance. Any bytes are accepted.
-std::vector<LogText> split_log(std::string_view log);
+// One element a label, in order of appearance. Any bytes are accepted. A log without labels is held
+// once.
+std::vector<LogText> split_log(std::string log);
 
 // The text without escape sequences of a terminal (colours, cursor, titles).
-std::string without_escapes(std::string_view text);
+std::string without_escapes(std::string text);
 
 }  // namespace zeroplan

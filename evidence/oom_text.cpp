@@ -414,13 +414,19 @@ bool sets_expandable_segments(std::string_view text) {
 }  // namespace
 
 std::vector<OomEvent> read_oom_text(std::string_view text) {
+  return read_oom_text(split_log(std::string(text)));
+}
+
+std::vector<OomEvent> read_oom_text(const std::vector<LogText>& logs) {
   std::vector<OomEvent> events;
   const OpeningsByFirst openings = openings_by_first();
-  for (const LogText& log : split_log(text)) {
+  for (const LogText& log : logs) {
     for (OomEvent& event : events_of(log, openings)) events.push_back(std::move(event));
   }
   std::vector<OomEvent> failures = merged(std::move(events));
-  const bool expandable = sets_expandable_segments(text);
+  const bool expandable = std::any_of(logs.begin(), logs.end(), [](const LogText& log) {
+    return sets_expandable_segments(log.text);
+  });
   for (OomEvent& failure : failures) failure.expandable_segments = expandable;
   return failures;
 }

@@ -27,6 +27,7 @@
 #include <string_view>
 #include <vector>
 
+#include "evidence/log_text.hpp"
 #include "evidence/text_scanner.hpp"
 #include "model/enum_names.hpp"
 #include "model/json.hpp"
@@ -79,6 +80,8 @@ struct OomEvent {
 };
 
 std::vector<OomEvent> read_oom_text(std::string_view text);
+// The same of a log that was taken apart already.
+std::vector<OomEvent> read_oom_text(const std::vector<LogText>& logs);
 
 // All that PyTorch's allocator held: as stated, or allocated + private pools + unallocated.
 std::optional<PrintedSize> total_reserved(const OomEvent& event);

@@ -62,7 +62,7 @@ Phrase to_string(const Diagnostic& diagnostic) {
     text += "command line ";
     text += Phrase(printable(diagnostic.file.substr(std::string_view("command line ").size())));
   } else {
-    text += printable(diagnostic.file);
+    text += diagnostic.file.empty() ? "\"\"" : printable(diagnostic.file);
   }
   text += ": ";
   if (!diagnostic.pointer.empty()) text += Phrase(printable(diagnostic.pointer));

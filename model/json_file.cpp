@@ -3,6 +3,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -72,6 +75,29 @@ bool read_some(int descriptor, bool is_pipe, int& polls_left, std::string& text)
   }
 }
 
+// A pipe gives its bytes once (`--ds-config <(...)`), and several parts of a command read a file:
+// who finds nothing in it gets what it gave before.
+class GivenByPipes {
+ public:
+  std::optional<std::string> find(const std::string& path) const {
+    const std::lock_guard lock(mutex_);
+    const auto known = texts_.find(path);
+    return known == texts_.end() ? std::nullopt : std::optional(known->second);
+  }
+  void keep(const std::string& path, const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    texts_[path] = text;
+  }
+  static GivenByPipes& of_this_process() {
+    static GivenByPipes pipes;
+    return pipes;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::string> texts_;  // by path
+};
+
 [[noreturn]] void not_readable(const std::string& path, const std::string& why) {
   throw InputError({path, "", "a readable file", why, ""});
 }
@@ -94,8 +120,12 @@ std::string read_text_file(const std::string& path, std::int64_t max_bytes) {
   if (type == fs::file_type::character) max_bytes = std::min(max_bytes, kMostOfDevice);
   const OpenFile file(path);
   if (file.descriptor() < 0) not_readable(path, std::strerror(errno));
+  const std::optional<std::string> given =
+      is_pipe ? GivenByPipes::of_this_process().find(path) : std::nullopt;
   std::string text;
-  int polls_left = 50;
+  const std::uintmax_t size = type == fs::file_type::regular ? fs::file_size(path, error) : 0;
+  if (!error) text.reserve(std::min(size, static_cast<std::uintmax_t>(max_bytes)) + 1);
+  int polls_left = given ? 0 : 50;
   try {
     while (read_some(file.descriptor(), is_pipe, polls_left, text)) {
       if (static_cast<std::int64_t>(text.size()) <= max_bytes) continue;
@@ -105,7 +135,10 @@ std::string read_text_file(const std::string& path, std::int64_t max_bytes) {
   } catch (const std::system_error& failure) {
     not_readable(path, failure.code().message());
   }
-  if (is_pipe && text.empty()) not_readable(path, "a pipe that nobody writes to");
+  if (!is_pipe) return text;
+  if (text.empty() && given) return *given;
+  if (text.empty()) not_readable(path, "a pipe that nobody writes to");
+  GivenByPipes::of_this_process().keep(path, text);
   return text;
 }
 

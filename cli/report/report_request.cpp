@@ -97,9 +97,10 @@ std::string output_file(const Arguments& arguments, const std::string& example) 
   throw InputError({kCommandLine, "--output", "a file to write", "nothing", "-o " + example});
 }
 
-int exit_code_of(const ReportData& data) {
+int exit_code_of(const Json& document, const Streams& streams, const Translation& words) {
   if (const auto code = interrupted()) return *code;
-  return data.chosen ? kDone : kAnswerIsNo;
+  if (!document.find("chosen")->is_null()) return kDone;
+  return nothing_found(document.find("search")->find("proven_empty")->as_boolean(), streams, words);
 }
 
 }  // namespace zeroplan

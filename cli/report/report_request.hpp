@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/arguments.hpp"
+#include "cli/language/translation.hpp"
 #include "cli/report/report_data.hpp"
 #include "model/phrase.hpp"
 
@@ -19,7 +20,7 @@ Phrase report_text(const Json& document);
 // written: that is said before the search.
 std::string output_file(const Arguments& arguments, const std::string& example);
 
-// The exit code of docs/contract.md section 3.
-int exit_code_of(const ReportData& data);
+// The exit code of docs/contract.md section 3; `log` is told why there is no answer.
+int exit_code_of(const Json& document, const Streams& streams, const Translation& words);
 
 }  // namespace zeroplan

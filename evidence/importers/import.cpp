@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -52,41 +53,37 @@ std::string_view host_prefix(std::string_view line) {
   return ends ? line.substr(0, end + 1) : "";
 }
 
-// One for each mark, without line break.
-std::vector<std::string_view> lines_of(const LogText& text) {
-  std::vector<std::string_view> lines;
+// The line of a mark, without line break.
+std::string_view line_of(const LogText& text, std::size_t mark) {
   const std::string_view whole = text.text;
-  for (std::size_t i = 0; i < text.marks.size(); ++i) {
-    const std::size_t begin = text.marks[i].offset;
-    const std::size_t end = i + 1 < text.marks.size() ? text.marks[i + 1].offset : whole.size();
-    std::string_view line = whole.substr(begin, end - begin);
-    while (line.ends_with('\n')) line.remove_suffix(1);
-    lines.push_back(line);
-  }
-  return lines;
+  const std::size_t begin = text.marks[mark].offset;
+  const std::size_t end = mark + 1 < text.marks.size() ? text.marks[mark + 1].offset : whole.size();
+  std::string_view line = whole.substr(begin, end - begin);
+  while (line.ends_with('\n')) line.remove_suffix(1);
+  return line;
 }
 
 // Whether nearly all lines have one, of few hosts with several lines each. A single line may open
 // so by itself: "Training: 5%|".
-bool has_hosts(const std::vector<std::string_view>& lines) {
+bool has_hosts(const LogText& text) {
   constexpr std::size_t kMostHosts = 4096;
   constexpr std::size_t kLeastLines = 3;
   std::map<std::string_view, std::size_t> hosts;
   std::size_t without = 0;
-  for (const std::string_view line : lines) {
-    const std::string_view host = host_prefix(line);
+  const std::size_t lines = text.marks.size();
+  for (std::size_t i = 0; i < lines; ++i) {
+    const std::string_view host = host_prefix(line_of(text, i));
     if (host.empty()) ++without;
     if (!host.empty() && hosts.size() < kMostHosts) ++hosts[host];
   }
-  return !hosts.empty() && without * 20 < lines.size() &&
-         hosts.size() * kLeastLines <= lines.size();
+  return !hosts.empty() && without * 20 < lines && hosts.size() * kLeastLines <= lines;
 }
 
 class LogImport {
  public:
   explicit LogImport(ImportedFile& file) : file_(file), counts_(importers().size(), 0) {}
 
-  void read(std::string_view bytes, RunFindings& findings);
+  void read(std::string bytes, RunFindings& findings);
   std::int64_t understood() const { return understood_; }
 
  private:
@@ -97,7 +94,7 @@ class LogImport {
                  const LogPlace& place,
                  Readers& readers,
                  RunFindings& findings);
-  void read_errors(std::string_view bytes, RunFindings& findings);
+  void read_errors(const std::vector<LogText>& texts, RunFindings& findings);
 
   ImportedFile& file_;
   std::vector<std::int64_t> counts_;
@@ -125,10 +122,9 @@ void LogImport::read_process(const LogText& text, RunFindings& findings) {
   for (const Importer& importer : importers()) {
     readers.push_back(importer.lines == nullptr ? nullptr : importer.lines());
   }
-  const std::vector<std::string_view> lines = lines_of(text);
-  const bool hosts = has_hosts(lines);
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    std::string_view line = lines[i];
+  const bool hosts = has_hosts(text);
+  for (std::size_t i = 0; i < text.marks.size(); ++i) {
+    std::string_view line = line_of(text, i);
     if (hosts) line.remove_prefix(host_prefix(line).size());
     const std::size_t begin = line.find_first_not_of(" \t");
     if (begin == std::string_view::npos) continue;
@@ -140,8 +136,8 @@ void LogImport::read_process(const LogText& text, RunFindings& findings) {
 }
 
 // A run that met one of these did not fit.
-void LogImport::read_errors(std::string_view bytes, RunFindings& findings) {
-  const std::vector<OomEvent> events = read_oom_text(bytes);
+void LogImport::read_errors(const std::vector<LogText>& texts, RunFindings& findings) {
+  const std::vector<OomEvent> events = read_oom_text(texts);
   if (events.empty()) return;
   findings.fits = false;
   const OomEvent& first = events.front();
@@ -155,15 +151,16 @@ void LogImport::read_errors(std::string_view bytes, RunFindings& findings) {
   ++understood_;
 }
 
-void LogImport::read(std::string_view bytes, RunFindings& findings) {
-  for (const LogText& text : split_log(bytes)) read_process(text, findings);
+void LogImport::read(std::string bytes, RunFindings& findings) {
+  const std::vector<LogText> texts = split_log(std::move(bytes));
+  for (const LogText& text : texts) read_process(text, findings);
   for (std::size_t i = 0; i < counts_.size(); ++i) {
     const Importer& importer = importers()[i];
     if (counts_[i] > 0) {
       file_.formats.push_back({importer.format, importer.what, importer.unit, counts_[i]});
     }
   }
-  read_errors(bytes, findings);
+  read_errors(texts, findings);
 }
 
 // --- documents and bytes
@@ -245,7 +242,7 @@ ImportedFile import_folder(const std::string& path, const Scenario& given) {
 
 }  // namespace
 
-ImportedFile import_bytes(std::string_view bytes, const std::string& file, const Scenario& given) {
+ImportedFile import_bytes(std::string bytes, const std::string& file, const Scenario& given) {
   ImportedFile result;
   result.file = file;
   const RunFindings empty = findings_with(given, file);
@@ -265,7 +262,7 @@ ImportedFile import_bytes(std::string_view bytes, const std::string& file, const
   }
   RunFindings findings = empty;
   LogImport log(result);
-  log.read(bytes, findings);
+  log.read(std::move(bytes), findings);
   if (log.understood() == 0) {
     if (no_document) throw InputError(*no_document);
     not_recognised(

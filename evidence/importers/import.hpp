@@ -36,6 +36,6 @@ struct ImportedFile {
 // `given`: what the user said of the scenario; it stands before what the file says. Throws
 // InputError where the file cannot be read or nothing in it is of a known format.
 ImportedFile import_file(const std::string& path, const Scenario& given);
-ImportedFile import_bytes(std::string_view bytes, const std::string& file, const Scenario& given);
+ImportedFile import_bytes(std::string bytes, const std::string& file, const Scenario& given);
 
 }  // namespace zeroplan

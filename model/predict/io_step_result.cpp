@@ -64,6 +64,9 @@ Json gpu_json(const GpuMemory& gpu) {
 }
 
 Json step_json(const StepTime& step) {
+  // Without a time there is no rate either.
+  const bool timed = std::isfinite(step.total.seconds());
+  const auto rate = [timed](double value) { return timed ? Json(value) : Json(); };
   return Json::object(
       {{"seconds", number(step.total.seconds())},
        {"forward_seconds", number(step.forward.seconds())},
@@ -74,10 +77,10 @@ Json step_json(const StepTime& step) {
        {"bounds_seconds",
         Json::array({number(step.lower_bound.seconds()), number(step.upper_bound.seconds())})},
        {"bound", name(kBoundNames, step.bound)},
-       {"tokens_per_second_per_gpu", step.tokens_per_second_per_gpu},
-       {"samples_per_second", step.samples_per_second},
-       {"model_tflops_per_gpu", step.model_flops_per_gpu.value() / 1e12},
-       {"mfu", step.mfu}});
+       {"tokens_per_second_per_gpu", rate(step.tokens_per_second_per_gpu)},
+       {"samples_per_second", rate(step.samples_per_second)},
+       {"model_tflops_per_gpu", rate(step.model_flops_per_gpu.value() / 1e12)},
+       {"mfu", rate(step.mfu)}});
 }
 
 Json job_json(const JobTime& job) {

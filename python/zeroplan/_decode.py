@@ -74,8 +74,8 @@ def _hints(kind: Any) -> Tuple[Tuple[str, Any], ...]:
 
 
 def _value(hint: Any, value: Any) -> Any:
-    if value is None:
-        return None
+    if value is None:  # a number that nobody can say
+        return math.nan if hint is float else None
     origin = typing.get_origin(hint)
     arguments = typing.get_args(hint)
     if origin is Union:  # Optional

@@ -3,12 +3,14 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "model/diagnostic.hpp"
+#include "runtime/processes/socket.hpp"
 
 namespace zeroplan::runtime {
 namespace {
@@ -34,8 +36,10 @@ std::string trimmed(const std::string& text) {
 std::string read_secret(const std::string& path) {
   constexpr const char* kFlag = "--secret-file";
   constexpr std::size_t kLongest = 4096;
+  // Not waiting for whoever writes to a pipe.
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   struct stat facts {};
-  if (stat(path.c_str(), &facts) != 0) {
+  if (!file || fstat(file.number(), &facts) != 0) {
     refuse_secret(kFlag, "a readable file", printable(path) + ": " + std::strerror(errno));
   }
   if ((facts.st_mode & S_IROTH) != 0) {
@@ -44,14 +48,14 @@ std::string read_secret(const std::string& path) {
                   printable(path),
                   "chmod 600 " + printable(path));
   }
-  std::ifstream file(path, std::ios::binary);
   std::array<char, kLongest> bytes{};
-  file.read(bytes.data(), bytes.size());
-  if (!file.eof() || !S_ISREG(facts.st_mode)) {
+  const ssize_t count =
+      S_ISREG(facts.st_mode) ? read(file.number(), bytes.data(), bytes.size()) : -1;
+  if (count < 0 || count == ssize_t{kLongest}) {
     refuse_secret(
         kFlag, fmt::format("a readable file of less than {} bytes", kLongest), printable(path));
   }
-  return trimmed({bytes.data(), static_cast<std::size_t>(file.gcount())});
+  return trimmed({bytes.data(), static_cast<std::size_t>(count)});
 }
 
 }  // namespace

@@ -27,9 +27,9 @@ struct Wire {
   int rank = 0;
   const Descriptor* socket = nullptr;
   WordReader words;
-  Clock::time_point heard;
-  bool done = false;    // said so
-  bool closed = false;  // nothing comes any more
+  Clock::time_point heard;  // the last word; nothing counts behind "done"
+  bool done = false;        // said so
+  bool closed = false;      // nothing comes any more
 };
 
 class TcpLinks : public Links {
@@ -240,7 +240,7 @@ void TcpLinks::listen() {
 void TcpLinks::take_words(Wire& wire) {
   try {
     while (const auto word = wire.words.next(*wire.socket, ranks())) {
-      wire.heard = Clock::now();
+      if (!wire.done) wire.heard = Clock::now();
       if (word->word == Word::done) wire.done = true;
       if (word->word == Word::failure) declare(word->reason, wire.rank);
       if (word->word > Word::done) {
@@ -260,14 +260,16 @@ void TcpLinks::take_words(Wire& wire) {
   }
 }
 
+// Who is done goes at once, rank 0 a few seconds later: who stays may owe others its part.
 void TcpLinks::look_for_silence() {
   const Clock::time_point now = Clock::now();
   for (Wire& wire : wires_) {
-    if (wire.closed || wire.done || now - wire.heard < times_.silence) continue;
+    if (wire.closed || now - wire.heard < times_.silence) continue;
     wire.closed = true;
-    declare(fmt::format("rank {} has not been heard of for {} s: it is stopped, or its machine or "
-                        "network is down",
+    declare(fmt::format("rank {} {} {} s: it is stopped, or its machine or network is down",
                         wire.rank,
+                        wire.done ? "said that it was done and has not left for"
+                                  : "has not been heard of for",
                         std::chrono::duration<double>(times_.silence).count()),
             wire.rank);
   }

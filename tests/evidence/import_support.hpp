@@ -21,7 +21,7 @@ inline Scenario scenario_with(ScenarioKey key, std::string_view text) {
 }
 
 inline ImportedFile import_text(std::string_view text, const Scenario& given = {}) {
-  return import_bytes(text, "run.log", given);
+  return import_bytes(std::string(text), "run.log", given);
 }
 
 inline std::optional<Measurement> measure(std::string_view text, const Scenario& given = {}) {

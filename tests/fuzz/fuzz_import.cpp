@@ -9,7 +9,7 @@ namespace fuzz = zeroplan::fuzz;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::reads([&] {
     const zeroplan::ImportedFile file =
-        zeroplan::import_bytes(fuzz::text_of(data, size), "fuzz.log", {});
+        zeroplan::import_bytes(std::string(fuzz::text_of(data, size)), "fuzz.log", {});
     fuzz::require(file.skipped <= file.lines, "more lines skipped than there are");
     fuzz::require(!file.runs.empty(), "neither a run nor an error");
     for (const zeroplan::ImportedRun& run : file.runs) {

@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       fuzz::require(reserved->bytes >= zeroplan::Bytes::zero(), "negative memory");
     }
   }
-  const std::string plain = zeroplan::without_escapes(log);
+  const std::string plain = zeroplan::without_escapes(std::string(log));
   fuzz::require(as_json(plain) == as_json(log), "escape sequences change the reading");
   std::string windows;
   for (const char c : plain) windows += c == '\n' ? std::string("\r\n") : std::string(1, c);

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <string>
 
+#include <sys/stat.h>
+
 #include "model/diagnostic.hpp"
 #include "tests/catch.hpp"
 
@@ -50,6 +52,9 @@ TEST_CASE("a secret that is short, or that everybody can read, is refused") {
   std::ofstream(pattern + "/long") << std::string(5000, 'x');
   std::filesystem::permissions(pattern + "/long", perms::owner_read);
   CHECK_THROWS_AS(secret_of(pattern + "/long", with("")), InputError);
+  // A pipe that nobody writes to is not waited for.
+  REQUIRE(mkfifo((pattern + "/pipe").c_str(), S_IRUSR | S_IWUSR) == 0);
+  CHECK_THROWS_AS(secret_of(pattern + "/pipe", with("")), InputError);
   std::filesystem::remove_all(pattern);
 }
 

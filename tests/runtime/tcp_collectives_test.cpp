@@ -1,6 +1,7 @@
 // Ranks that are connected by TCP. Here they are threads, each with its own sockets; as processes,
 // and killed, in tests/processes.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -9,10 +10,14 @@
 #include <thread>
 #include <vector>
 
+#include <sys/socket.h>
+
 #include "model/half_floats.hpp"
 #include "runtime/collectives/in_process.hpp"
 #include "runtime/processes/join.hpp"
 #include "runtime/processes/process_communicator.hpp"
+#include "runtime/processes/rank_messages.hpp"
+#include "runtime/processes/tcp_links.hpp"
 #include "tests/catch.hpp"
 #include "tests/free_port.hpp"
 
@@ -313,6 +318,36 @@ TEST_CASE("who computes on after the group failed is ended") {
       options);
   CHECK(called == 1);
   CHECK(reason == "rank 1 failed: no more");
+}
+
+// Two ends of one connection.
+std::array<Descriptor, 2> connected() {
+  std::array<int, 2> ends{};
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()) == 0);
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+TEST_CASE("who says that it is done and stays without its part is given up") {
+  auto [control, its_control] = connected();
+  auto [data, its_data] = connected();
+  Connections connections;
+  connections.control.resize(2);
+  connections.data.resize(2);
+  connections.control[1] = std::move(control);
+  connections.data[1] = std::move(data);
+  TcpTimes times;
+  times.silence = milliseconds(200);
+  const auto links = tcp_links(0, std::move(connections), {}, times);
+  send_all(its_control, bytes_of(Word::done), std::chrono::steady_clock::now() + milliseconds(500));
+  std::array<std::byte, 4> bytes{};
+  std::array<Transfer, 1> wanted = {Transfer{.peer = 1, .send = {}, .receive = bytes}};
+  std::string end;
+  try {
+    links->transfer(wanted, std::chrono::steady_clock::now() + std::chrono::seconds(60));
+  } catch (const CollectiveError& error) {
+    end = error.what();
+  }
+  CHECK(end.find("said that it was done") != std::string::npos);
 }
 
 std::string end_of_joining(const ProcessGroup& group, milliseconds rendezvous) {

@@ -22,7 +22,7 @@ constexpr std::string_view kTable = R"({"schema": "zeroplan.failures/1", "failur
    "source": "x"}]})";
 
 std::vector<FoundFailure> found_in(const FailureTable& table, std::string_view text) {
-  const std::vector<LogText> logs = split_log(text);
+  const std::vector<LogText> logs = split_log(std::string(text));
   REQUIRE(logs.size() == 1);
   return table.find(logs.front());
 }
