@@ -174,10 +174,10 @@ std::string comparison_text(const Rehearsed& rehearsed,
 Phrase real_steps_text(const Rehearsed& rehearsed, const Prediction& prediction) {
   if (rehearsed.runs.front().events != rehearsal::Events::real) return "";
   std::vector<double> seconds = rehearsal::step_seconds(*rehearsed.process());
-  if (seconds.empty()) return "\nno step was timed: --steps 5 and more\n";
+  if (seconds.empty()) return "no step was timed: --steps 5 and more\n";
   std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
   const double median = seconds[seconds.size() / 2];
-  Phrase text = phrase("\nstep: {} s in the median of {}", fixed_text(median, 4), seconds.size());
+  Phrase text = phrase("step: {} s in the median of {}", fixed_text(median, 4), seconds.size());
   if (prediction.result) {
     text += phrase(", predicted {} s", fixed_text(prediction.result->step.total.value(), 4));
   }
@@ -228,7 +228,8 @@ std::string rehearse_text(const Rehearsed& rehearsed,
     text += "\n" + phases_text(*process, words);
     const bool ran = rehearsed.outcome() == Outcome::ran;
     if (ran) text += "\n" + comparison_text(rehearsed, prediction, words);
-    text += words.text(real_steps_text(rehearsed, prediction));
+    const Phrase steps = real_steps_text(rehearsed, prediction);
+    if (!steps.empty()) text += "\n" + words.text(steps);
     if (findings.time != nullptr) text += time_text(*findings.time, prediction, words);
     if (findings.work != nullptr) text += work_text(*findings.work, words);
     text += ranks_text(rehearsed, words) + unknown_values_text(*process, words);

@@ -173,14 +173,15 @@ Phrase largest_text(const std::optional<LargestModel>& largest) {
   const StrategyResult& best = largest->best;
   const StepResult& result = best.result;
   return model_line(best) + "\n" +
-         phrase("largest model of LLaMA's shape that trains{}: {}\n",
-                condition_text(result),
-                largest->size) +
+         phrase("largest model of LLaMA's shape that trains: {}\n", largest->size) +
          phrase("  {}, {} of {} GPU memory, {:.0f} tokens/s per GPU\n",
                 describe(best.strategy),
                 gib_text(result.gpu.peak_total),
                 gib_text(result.gpu.capacity),
-                result.step.tokens_per_second_per_gpu);
+                result.step.tokens_per_second_per_gpu) +
+         phrase("  host memory needs {} per node, taken to have {}\n",
+                gib_text(result.host.peak),
+                gib_text(result.host.capacity));
 }
 
 }  // namespace zeroplan

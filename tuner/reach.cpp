@@ -159,6 +159,9 @@ LongestSequences longest_sequence(const Scenario& scenario, const PredictOptions
 }
 
 std::optional<LargestModel> largest_model(const Scenario& scenario, const PredictOptions& options) {
+  // A node as large as the model asks for is no answer: one has what is said, or the usual.
+  PredictOptions closed = options;
+  closed.host_is_open = false;
   constexpr double kLeast = 1e8, kStep = 1.04;
   constexpr std::int64_t kMost = 234;  // 1e8 x 1.04^234 is just below 10^12
   const auto size = [&](std::int64_t n) {
@@ -173,11 +176,11 @@ std::optional<LargestModel> largest_model(const Scenario& scenario, const Predic
   };
   const std::int64_t n = largest_played(0, kMost, [&](std::int64_t at, bool play) {
     const Question question = with(at);
-    if (play) return found_roughly(question, options).has_value();
-    return best_of(estimated(question, options)).has_value();
+    if (play) return found_roughly(question, closed).has_value();
+    return best_of(estimated(question, closed)).has_value();
   });
   if (n == 0) return std::nullopt;
-  auto best = found_roughly(with(n), options);
+  auto best = found_roughly(with(n), closed);
   if (!best) return std::nullopt;
   return LargestModel{size(n), std::move(*best)};
 }

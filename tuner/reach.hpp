@@ -44,7 +44,8 @@ struct LongestSequences {
 // Checkpointing is full unless something was said. Throws InputError as fit() does.
 LongestSequences longest_sequence(const Scenario& scenario, const PredictOptions& options = {});
 
-// The largest model of a LLaMA's shape (as "13B" names one), in steps of 4 %, and how.
+// The largest model of a LLaMA's shape (as "13B" names one), in steps of 4 %, and how; on nodes
+// with the usual host memory where nobody says how much they have.
 struct LargestModel {
   std::string size;  // "13.2B"
   StrategyResult best;

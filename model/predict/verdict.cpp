@@ -53,17 +53,20 @@ bool decides_while_loading(const Plan& plan, const GpuMemory& gpu) {
 
 // The GPU lacks memory: of what, and what to change.
 Limit gpu_limit(const Plan& plan,
-                const GpuMemory& gpu,
+                const MemoryPrediction& memory,
                 const GpuVerdict& need,
                 Bytes room,
                 double confidence) {
+  const GpuMemory& gpu = memory.gpu;
+  // What is cached and free at the peak need not be found.
+  const Bytes missing = std::max(memory.gpu_needed + need.margin, room) - room;
   Limit limit{.resource = Resource::gpu_memory,
               .needed = need.needed,
               .margin = need.margin,
               .confidence = confidence,
               .available = room,
               .largest_term = largest_category(gpu.breakdown_at_peak),
-              .cheapest_change = cheapest_gpu_change(plan, gpu, need.needed + need.margin - room)};
+              .cheapest_change = cheapest_gpu_change(plan, gpu, missing)};
   if (!decides_while_loading(plan, gpu)) return limit;
   limit.largest_term = "the whole four-bit model, which is loaded on each GPU before it is sharded";
   const Phrase cpu =
@@ -269,7 +272,7 @@ Verdict judge(const Plan& plan,
   verdict.probability = of_gpu.probability * on_host * (on_nvme ? 1.0 : 0.0);
   verdict.fits = verdict.probability >= options.confidence;
   if (of_gpu.probability < options.confidence) {
-    verdict.limits.push_back(gpu_limit(plan, gpu, of_gpu, gpu_room, options.confidence));
+    verdict.limits.push_back(gpu_limit(plan, memory, of_gpu, gpu_room, options.confidence));
   }
   if (on_host < options.confidence) {
     const bool loading = memory.host.peak_phase == Phase::load;
@@ -292,7 +295,7 @@ Verdict judge(const Plan& plan,
     const double alone = std::min(kSurest, options.confidence / on_host);
     const GpuVerdict joint{
         of_gpu.probability, of_gpu.needed, needed_for(demand, alone) - of_gpu.needed};
-    verdict.limits.push_back(gpu_limit(plan, gpu, joint, gpu_room, options.confidence));
+    verdict.limits.push_back(gpu_limit(plan, memory, joint, gpu_room, options.confidence));
   }
   judge_pool(plan, memory, verdict);
   return verdict;

@@ -63,6 +63,7 @@ constexpr std::array kLeftOut = {
     "cli/import_command.cpp",
     "cli/replay_command.cpp",
     "cli/rehearsal_measurement.cpp",   // JSON
+    "rehearsal/real_gpu/",             // kernels
     "rehearsal/libraries/",            // what CUDA's libraries say to the program
     "rehearsal/wanted_libraries.cpp",  // sources that it writes
 };
