@@ -174,7 +174,7 @@ OomRun run_of(const Scenario& scenario, const OomEvent& event, PredictOptions op
     options.reserve =
         std::min(options.reserve + *run.refuted_by, run.plan.cluster.gpu.memory.value);
   }
-  run.changes = avoid_oom(variations, resource_of(event), options);
+  run.changes = find_remedies(variations, run.result, options, resource_of(event));
   return run;
 }
 

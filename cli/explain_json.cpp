@@ -39,6 +39,15 @@ Json changes_json(const Variation& variation, const Plan& base) {
          {"from", std::visit([&](auto key) { return value_of(base, key); }, change.key)},
          {"to", change.value}}));
   }
+  const auto of_cluster = [&](const char* key, std::int64_t from, std::int64_t to) {
+    list.push_back(Json::object({{"key", key}, {"from", from}, {"to", to}}));
+  };
+  if (variation.nodes) of_cluster("nodes", base.cluster.nodes, *variation.nodes);
+  if (variation.host_memory) {
+    of_cluster("host_memory_bytes",
+               base.cluster.node.host_memory.value.count(),
+               variation.host_memory->count());
+  }
   return list;
 }
 
@@ -72,13 +81,12 @@ Json match_json(const SizeMatch& match) {
   return row;
 }
 
-Json tried_json(const TriedChange& one, const Plan& base) {
-  Json row = Json::object({{"change", describe(one.variation, base).english()},
-                           {"changes", changes_json(one.variation, base)},
-                           {"fits", one.fits()}});
-  row["result"] = one.outcome.result ? to_json(*one.outcome.result) : Json();
-  row["refusal"] = one.outcome.result ? Json() : Json(one.outcome.refusal);
-  return row;
+Json tried_json(const TriedRemedy& one, const Plan& base) {
+  return Json::object({{"change", one.change.english()},
+                       {"price", name(kRemedyPriceNames, one.price)},
+                       {"changes", changes_json(one.variation, base)},
+                       {"fits", one.fits()},
+                       {"result", one.outcome ? to_json(one.outcome->result) : Json()}});
 }
 
 void add_run(const OomRun& run, Json& document) {
@@ -113,9 +121,9 @@ Json symptoms_json(const std::vector<LogSymptom>& symptoms) {
 
 }  // namespace
 
-void add_changes(const AvoidOom& changes, const Plan& base, Json& document) {
+void add_changes(const Remedies& changes, const Plan& base, Json& document) {
   Json tried = Json::array();
-  for (const TriedChange& one : changes.tried) tried.push_back(tried_json(one, base));
+  for (const TriedRemedy& one : changes.tried) tried.push_back(tried_json(one, base));
   document["changes"] = tried;
   document["smallest_change"] =
       changes.that_fit.empty() ? Json() : Json(static_cast<std::int64_t>(changes.that_fit.front()));

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/remedies.hpp"
 #include "cli/step_text.hpp"
 #include "cli/table.hpp"
 #include "model/diagnostic.hpp"
@@ -321,28 +322,6 @@ Phrase causes_text(const std::vector<OomCause>& causes) {
   return text;
 }
 
-Phrase changes_text(const AvoidOom& changes, const Plan& base) {
-  if (changes.that_fit.empty()) {
-    return phrase(
-        "none of {} changes makes it fit: it needs more or larger GPUs; zeroplan fit "
-        "says how many\n",
-        changes.tried.size());
-  }
-  constexpr std::size_t kMost = 4;
-  Phrase text;
-  for (std::size_t i = 0; i < std::min(kMost, changes.that_fit.size()); ++i) {
-    const TriedChange& one = changes.tried[changes.that_fit[i]];
-    text += i == 0 ? "smallest change that fits" : "  or";
-    text.append(phrase(": {}: GPU {}, host {}, step {}{}\n",
-                       describe(one.variation, base),
-                       gib_text(one.outcome.result->gpu.peak_total),
-                       gib_text(one.outcome.result->host.peak),
-                       seconds_text(one.outcome.result->step.total),
-                       condition_text(*one.outcome.result)));
-  }
-  return text;
-}
-
 std::string explain_text(const ConfigExplanation& explanation, const Translation& words) {
   const StepResult& base = explanation.sensitivity.base;
   std::string text =
@@ -358,7 +337,7 @@ std::string explain_text(const ConfigExplanation& explanation, const Translation
   for (const RefusedMove& move : explanation.sensitivity.refused) {
     rest += phrase("not possible: {}\n", describe(move.variation, explanation.plan));
   }
-  for (const Phrase& sentence : explanation.plan.assumptions) {
+  for (const Phrase& sentence : base.assumptions) {
     rest += "assumed: " + sentence + "\n";
   }
   for (const Phrase& sentence : base.warnings) rest += "warning: " + sentence + "\n";
@@ -415,8 +394,8 @@ std::string explain_text(const OomExplanation& explanation, const Translation& w
   }
   rest += run.result.fits && !run.refuted_by
               ? "the scenario fits with the probability asked for: no change is searched for\n"
-              : changes_text(run.changes, run.plan);
-  for (const Phrase& sentence : run.plan.assumptions) rest += "assumed: " + sentence + "\n";
+              : changes_text(run.changes, run.result);
+  for (const Phrase& sentence : run.result.assumptions) rest += "assumed: " + sentence + "\n";
   return text + words.text(rest);
 }
 

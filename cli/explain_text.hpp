@@ -11,8 +11,8 @@
 #include "model/json.hpp"
 #include "model/phrase.hpp"
 #include "simulator/event_loop.hpp"
-#include "tuner/avoid_oom.hpp"
 #include "tuner/peak_inventory.hpp"
+#include "tuner/remedies.hpp"
 #include "tuner/sensitivity.hpp"
 #include "tuner/size_facts.hpp"
 
@@ -41,7 +41,7 @@ struct OomRun {
   // Where the prediction fits and the log says that it ran out of memory: what the changes must
   // free at least. Absent: it does not fit, or the host's memory ran out.
   std::optional<Bytes> refuted_by;
-  AvoidOom changes;
+  Remedies changes;
 };
 
 struct OomExplanation {
@@ -70,7 +70,6 @@ Json explain_json(const OomExplanation& explanation);
 
 // Parts of the answer, for other commands. `base` is what the changes change.
 Phrase causes_text(const std::vector<OomCause>& causes);
-Phrase changes_text(const AvoidOom& changes, const Plan& base);
-void add_changes(const AvoidOom& changes, const Plan& base, Json& document);
+void add_changes(const Remedies& changes, const Plan& base, Json& document);
 
 }  // namespace zeroplan

@@ -28,6 +28,7 @@ Json fit_document(const FitAnswer& answer, const Scenario& scenario, const Trans
   for (std::size_t i = 0; i < answer.remedies.size(); ++i) {
     document["remedies"].items()[i]["change"] = words.text(answer.remedies[i].change);
   }
+  say_all(document["tried"], answer.tried, words);
   return document;
 }
 

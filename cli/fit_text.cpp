@@ -13,6 +13,7 @@
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/plan/trainer.hpp"
+#include "model/predict/prediction_parts.hpp"
 #include "model/predict/run_phases.hpp"
 #include "model/predict/verdict.hpp"
 #include "tuner/fit_ranking.hpp"
@@ -83,6 +84,14 @@ Phrase evaluation_line(const StrategyResult& row) {
 Phrase limit_and_safer_text(const FitAnswer& answer) {
   const StrategyResult& best = answer.strategies[*answer.recommended];
   Phrase text = at_limit_text(best.result);
+  if (answer.with_expandable_segments) {
+    const StepResult& there = *answer.with_expandable_segments;
+    text += phrase(
+        "  segments     with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
+        "(--expandable-segments true): {}, {:.0f} tokens/s per GPU\n",
+        gib_text(there.gpu.peak_total),
+        there.step.tokens_per_second_per_gpu);
+  }
   if (best.safer) {
     text += phrase("  safe         {}: {}, {:.0f} tokens/s per GPU\n",
                    batch_text(best.safer->sizes),
@@ -202,6 +211,7 @@ Phrase yes_text(const FitAnswer& answer) {
       name(kPhaseNames, result.gpu.peak_phase),
       largest_part(result.gpu));
   text += evaluation_line(best) + host_memory_text(best.plan, result);
+  text += generation_text(best.plan);
   text += phrase(
       "  speed        {} a step, {:.0f} tokens/s per GPU, {:.0f} % of the GPU's peak, bound by {}\n"
       "  probability  {} that it fits\n",
@@ -304,18 +314,18 @@ Phrase no_text(const FitAnswer& answer) {
   for (const Limit& limit : best.result.limits) {
     text += limit_text(limit);
   }
+  for (const Phrase& trap : release_traps(best.plan)) text += phrase("  because {}\n", trap);
   return text;
 }
 
 Phrase remedies_text(const FitAnswer& answer) {
   if (answer.remedies.empty()) {
-    return "\nNo single change makes it fit. Tried: full checkpointing, micro-batches down to 1, "
-           "16-bit training,\nshorter sequences, offload without pinned memory and in small "
-           "sub-groups, more host memory, up to 64\ntimes the nodes. It takes several of these "
-           "together, or a smaller model.\n";
+    return phrase("\nNo change makes it fit, nor do all of them together. {}",
+                  tried_line(answer.tried));
   }
   Phrase text = "\nWhat would make it fit, cheapest first:\n";
   text += remedy_lines(answer.remedies);
+  text += tried_line(answer.tried);
   return text;
 }
 
@@ -443,7 +453,7 @@ std::string fit_text(const FitAnswer& answer, bool all, const Translation& words
     text += words.text(no_text(answer) + remedies_text(answer) + host_memory_text(answer)) +
             strategies_text(answer, all, words);
   }
-  return text + words.text(list_text("Assumed", best.plan.assumptions) +
+  return text + words.text(list_text("Assumed", best.result.assumptions) +
                            list_text("Warnings", best.result.warnings));
 }
 

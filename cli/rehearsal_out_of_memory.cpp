@@ -4,11 +4,13 @@
 
 #include <fmt/format.h>
 
+#include "cli/remedies.hpp"
 #include "cli/table.hpp"
 #include "evidence/oom_text.hpp"
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
 #include "model/plan/scenario_reader.hpp"
+#include "tuner/fit_question.hpp"
 
 namespace zeroplan {
 namespace {
@@ -53,7 +55,8 @@ void add_changes_of(const Prediction& prediction, RehearsedOom& oom) {
     oom.plan = variations.base();
     PredictOptions options;
     options.reserve = reserve_for(*oom.found, *oom.plan, *prediction.result);
-    oom.changes = avoid_oom(variations, Resource::gpu_memory, options);
+    oom.base = played(*oom.plan, options);
+    oom.changes = find_remedies(variations, oom.base, options, Resource::gpu_memory);
   } catch (const InputError&) {
     oom.plan.reset();
   } catch (const SizeOverflow&) {
@@ -131,7 +134,7 @@ std::string out_of_memory_text(const RehearsedOom& oom, const Translation& words
       gib_text(found.free)));
   text += frames_text(found.frames) + living_text(*oom.living, words);
   Phrase rest = causes_text(oom.causes);
-  if (oom.plan) rest += changes_text(oom.changes, *oom.plan);
+  if (oom.plan) rest += changes_text(oom.changes, oom.base);
   return text + (rest.empty() ? "" : "\n" + words.text(rest));
 }
 

@@ -18,7 +18,8 @@ struct RehearsedOom {
   std::vector<OomCause> causes;
   // Absent where the scenario is not known or cannot be predicted.
   std::optional<Plan> plan;
-  AvoidOom changes;
+  StepResult base;  // of the plan, on the GPU with what the prediction counts too little taken off
+  Remedies changes;
 };
 
 // Absent where no run ended so. What the prediction counts too little beside the rehearsal is taken

@@ -1,6 +1,9 @@
 #include "cli/remedies.hpp"
 
+#include <algorithm>
+
 #include "cli/table.hpp"
+#include "model/phrase_list.hpp"
 #include "model/predict/verdict.hpp"
 
 namespace zeroplan {
@@ -25,6 +28,47 @@ Phrase remedy_lines(const std::vector<Remedy>& remedies) {
                    condition_text(remedy.best.result));
   }
   return text;
+}
+
+Phrase tried_line(const std::vector<Phrase>& tried) {
+  return tried.empty() ? "" : phrase("Tried, and not enough: {}.\n", phrase_list(tried, "; "));
+}
+
+namespace {
+
+// Of the same work, in tokens a second.
+Phrase slower_text(const StepResult& result, const StepResult& base) {
+  const double speed = result.step.tokens_per_second_per_gpu / base.step.tokens_per_second_per_gpu;
+  constexpr double kSame = 0.01;
+  constexpr double kTimes = 2.0;
+  if (speed > 1.0 - kSame && speed < 1.0 + kSame) return "as fast";
+  if (speed >= kTimes) return phrase("{:.0f} times as fast", speed);
+  return speed < 1.0 ? phrase("{:.0f} % slower", 100.0 * (1.0 - speed))
+                     : phrase("{:.0f} % faster", 100.0 * (speed - 1.0));
+}
+
+}  // namespace
+
+Phrase changes_text(const Remedies& changes, const StepResult& base) {
+  constexpr std::size_t kMost = 4;
+  Phrase text;
+  for (std::size_t i = 0; i < std::min(kMost, changes.that_fit.size()); ++i) {
+    const TriedRemedy& one = changes.tried[changes.that_fit[i]];
+    const StepResult& result = one.outcome->result;
+    if (i == 0) text += "what would make it fit, the cheapest first:\n";
+    text += phrase("  - {}: GPU {}, host {}, step {}, {}{}\n",
+                   one.change,
+                   gib_text(result.gpu.peak_total),
+                   gib_text(result.host.peak),
+                   seconds_text(result.step.total),
+                   slower_text(result, base),
+                   condition_text(result));
+  }
+  if (!text.empty()) return text;
+  std::vector<Phrase> tried;
+  for (const TriedRemedy& one : changes.tried) tried.push_back(one.change);
+  return Phrase("no change that was tried makes it fit, nor all of them together. ") +
+         tried_line(tried);
 }
 
 }  // namespace zeroplan

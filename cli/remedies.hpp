@@ -6,6 +6,7 @@
 
 #include "model/phrase.hpp"
 #include "tuner/fit.hpp"
+#include "tuner/remedies.hpp"
 
 namespace zeroplan {
 
@@ -14,5 +15,12 @@ Phrase list_text(const char* title, const std::vector<Phrase>& lines);
 
 // Two lines for each: the change, and what then fits.
 Phrase remedy_lines(const std::vector<Remedy>& remedies);
+
+// What else was tried, and is not enough.
+Phrase tried_line(const std::vector<Phrase>& tried);
+
+// Of a plan as it stands, whose own prediction is `base`: what makes it fit, with its price, or
+// what was tried in vain.
+Phrase changes_text(const Remedies& changes, const StepResult& base);
 
 }  // namespace zeroplan

@@ -1,5 +1,7 @@
 // zeroplan simulate: one configuration in detail, or a file of scenarios.
 #include <ostream>
+#include <utility>
+#include <vector>
 
 #include "cli/checkpoint_text.hpp"
 #include "cli/commands.hpp"
@@ -11,6 +13,8 @@
 #include "model/predict/io_checkpoint.hpp"
 #include "simulator/recording.hpp"
 #include "simulator/simulate.hpp"
+#include "tuner/io_fit_answer.hpp"
+#include "tuner/remedies.hpp"
 
 namespace zeroplan {
 namespace {
@@ -50,6 +54,21 @@ void write_recordings(const Arguments& arguments,
   if (snapshot) write(*snapshot, recording.memory_snapshot);
 }
 
+// With what would make it fit, where it does not.
+Json simulated_document(const Plan& plan,
+                        StepResult result,
+                        const CheckpointOptions& checkpoint,
+                        Remedies remedies) {
+  if (result.fits) return step_document(plan, result, checkpoint);
+  const std::vector<Remedy> fit = fitting(std::move(remedies));
+  for (Limit& limit : result.limits) {
+    if (limit.cheapest_change.empty() && !fit.empty()) limit.cheapest_change = fit.front().change;
+  }
+  Json document = step_document(plan, result, checkpoint);
+  document["remedies"] = to_json(fit);
+  return document;
+}
+
 }  // namespace
 
 int run_simulate(const Arguments& arguments, Streams streams) {
@@ -71,14 +90,19 @@ int run_simulate(const Arguments& arguments, Streams streams) {
   }
   const CheckpointOptions checkpoint = checkpoint_options_of(arguments);
   options.predict.checkpoint_bandwidth = checkpoint.bandwidth;
-  const Plan plan = resolve(scenario_of(arguments));
-  const StepResult result = simulate(plan, options);
+  const Scenario scenario = scenario_of(arguments);
+  const Plan plan = resolve(scenario);
+  StepResult result = simulate(plan, options);
   write_recordings(arguments, plan, result, streams);
+  Remedies remedies;
+  if (!result.fits) remedies = find_remedies(Variations(scenario), result, options.predict);
   if (arguments.json) {
-    streams.out << step_document(plan, result, checkpoint).dump(2) << "\n";
+    streams.out << simulated_document(plan, result, checkpoint, std::move(remedies)).dump(2)
+                << "\n";
   } else {
     const Translation words(arguments.language);
-    streams.out << simulate_text(plan, result, predict_checkpoint(plan, checkpoint), words);
+    streams.out << simulate_text(
+        plan, result, remedies, predict_checkpoint(plan, checkpoint), words);
   }
   return arguments.has("require-fit") && !result.fits ? kAnswerIsNo : kDone;
 }

@@ -1,9 +1,11 @@
 #include "cli/simulate_text.hpp"
 
 #include "cli/checkpoint_text.hpp"
+#include "cli/remedies.hpp"
 #include "cli/run_phases_text.hpp"
 #include "cli/step_text.hpp"
 #include "cli/table.hpp"
+#include "model/predict/prediction_parts.hpp"
 #include "model/predict/verdict.hpp"
 #include "tuner/fit_ranking.hpp"
 
@@ -18,7 +20,7 @@ Phrase limit_text(const Limit& limit) {
 
 namespace {
 
-Phrase verdict_text(const StepResult& result) {
+Phrase verdict_text(const Plan& plan, const StepResult& result, const Remedies& remedies) {
   Phrase text = phrase("{}{}: probability {}\n",
                        result.fits ? "fits" : "does not fit",
                        condition_text(result),
@@ -28,12 +30,15 @@ Phrase verdict_text(const StepResult& result) {
                    gib_text(result.host.capacity),
                    result.host_condition->usual_probability);
   }
+  if (result.fits) return text;
   for (const Limit& limit : result.limits) {
     text += limit_text(limit);
-    if (!limit.cheapest_change.empty())
+    // Of a pool of buffers, which no remedy changes.
+    if (limit.pool != Limit::Pool::none && !limit.cheapest_change.empty())
       text += phrase("  cheapest change: {}\n", limit.cheapest_change);
   }
-  return text;
+  for (const Phrase& trap : release_traps(plan)) text += phrase("  because {}\n", trap);
+  return text + changes_text(remedies, result);
 }
 
 // What a full GPU costs: the allocator gives memory back to the driver and takes it again.
@@ -133,10 +138,11 @@ Phrase job_lines(const std::optional<JobTime>& job) {
 
 std::string simulate_text(const Plan& plan,
                           const StepResult& result,
+                          const Remedies& remedies,
                           const std::optional<CheckpointPrediction>& checkpoint,
                           const Translation& words) {
   const GpuMemory& gpu = result.gpu;
-  Phrase verdict = verdict_text(result);
+  Phrase verdict = verdict_text(plan, result, remedies);
   verdict +=
       phrase("GPU: {} allocated, {} reserved, {} in all of {}; {} between steps; peak in {}\n",
              gib_text(gpu.peak_allocated),
@@ -151,14 +157,14 @@ std::string simulate_text(const Plan& plan,
                     gib_text(result.host.load_peak));
   verdict += limit_lines(result) + "\n";
   const std::string text = words.text(verdict) + memory_text(gpu, words) + "\n";
-  Phrase rest = time_text(result.step);
+  Phrase rest = generation_text(plan) + time_text(result.step);
   if (result.job) {
     rest += "job: " + job_text(*result.job) + "\n";
     rest += "  " + job_shares_text(*result.job) + "\n";
   }
   if (const auto run = run_phases(plan, result)) rest += run_phases_text(*run);
   if (checkpoint) rest += checkpoint_text(*checkpoint);
-  for (const Phrase& sentence : plan.assumptions) rest += "assumed: " + sentence + "\n";
+  for (const Phrase& sentence : result.assumptions) rest += "assumed: " + sentence + "\n";
   for (const Phrase& sentence : result.warnings) rest += "warning: " + sentence + "\n";
   return text + words.text(rest);
 }

@@ -9,6 +9,7 @@
 #include "model/plan/plan.hpp"
 #include "model/predict/checkpoint.hpp"
 #include "model/predict/step_result.hpp"
+#include "tuner/remedies.hpp"
 
 namespace zeroplan {
 
@@ -19,8 +20,10 @@ Phrase limit_text(const Limit& limit);
 // where the scenario has no dataset.
 Phrase job_lines(const std::optional<JobTime>& job);
 
+// `remedies`: where it does not fit.
 std::string simulate_text(const Plan& plan,
                           const StepResult& result,
+                          const Remedies& remedies,
                           const std::optional<CheckpointPrediction>& checkpoint,
                           const Translation& words);
 

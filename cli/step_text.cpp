@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cli/table.hpp"
+#include "model/plan/trainer.hpp"
 #include "tuner/fit_ranking.hpp"
 
 namespace zeroplan {
@@ -60,6 +61,14 @@ Phrase needs_text(const Limit& limit) {
                   static_cast<double>((limit.enough() - limit.available).count()) / (1 << 20));
   }
   return text;
+}
+
+Phrase generation_text(const Plan& plan) {
+  if (plan.trainer == nullptr || !plan.trainer->generates()) return "";
+  return phrase(
+      "  generation   of {} is not counted: seconds and tokens a second are of the training step "
+      "alone, and a run takes longer\n",
+      name(kTrainerKindNames, plan.trainer->kind));
 }
 
 Phrase at_limit_text(const StepResult& result) {

@@ -22,6 +22,10 @@ std::string probability_text(const StepResult& result);
 // "needs 42.4 GiB and a margin of 1.9 GiB (95 %), has 44.3 GiB".
 Phrase needs_text(const Limit& limit);
 
+// Where the trainer generates, whose seconds no step has: said before the step's time. Else
+// nothing.
+Phrase generation_text(const Plan& plan);
+
 // For a plan that fills its GPU, or whose allocator gives memory back in every step: what that
 // costs. Else nothing.
 Phrase at_limit_text(const StepResult& result);

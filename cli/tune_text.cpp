@@ -71,7 +71,8 @@ Phrase best_text(const TuneAnswer& answer,
                  std::optional<double> price) {
   const Plan& plan = *answer.plan;
   const StepResult& result = answer.result;
-  Phrase text = phrase(
+  Phrase text = generation_text(plan);
+  text += phrase(
       "{}{}: {}\n"
       "  speed        {} a step, {:.0f} tokens/s per GPU, {:.0f} % of the GPU's peak, bound by {}\n"
       "  GPU memory   {} of {} at the peak, which is in {}\n"
@@ -332,7 +333,7 @@ std::string tune_text(const TuneAnswer& answer,
                               impacts_text(answer));
   return words.text(about) + pareto_text(answer, words) + words.text(why) + "\nds_config.json:\n" +
          emit(written_ds_config(*answer.plan)).dump(2) + "\n" +
-         words.text(list_text("Assumed", answer.plan->assumptions) +
+         words.text(list_text("Assumed", answer.result.assumptions) +
                     list_text("Warnings", answer.result.warnings));
 }
 

@@ -64,7 +64,8 @@ constexpr std::array kTexts = {
     TextField{ScenarioKey::deepspeed_version, &Said1::deepspeed_version},
     TextField{ScenarioKey::torch_version, &Said1::torch_version},
     TextField{ScenarioKey::transformers_version, &Said1::transformers_version},
-    TextField{ScenarioKey::trl_version, &Said1::trl_version}};
+    TextField{ScenarioKey::trl_version, &Said1::trl_version},
+    TextField{ScenarioKey::accelerate_version, &Said1::accelerate_version}};
 constexpr std::array kNumbers = {
     NumberField{ScenarioKey::sequence_length, &Said1::sequence_length},
     NumberField{ScenarioKey::micro_batch_size, &Said1::micro_batch_size},
@@ -83,7 +84,9 @@ constexpr std::array kSwitches = {
     SwitchField{ScenarioKey::compile, &Said1::compile},
     SwitchField{ScenarioKey::use_cache, &Said1::use_cache},
     SwitchField{ScenarioKey::outputs_held, &Said1::outputs_held},
-    SwitchField{ScenarioKey::gradients_held, &Said1::gradients_held}};
+    SwitchField{ScenarioKey::gradients_held, &Said1::gradients_held},
+    SwitchField{ScenarioKey::sync_each_batch, &Said1::sync_each_batch},
+    SwitchField{ScenarioKey::expandable_segments, &Said1::expandable_segments}};
 
 constexpr bool has_a_field(ScenarioKey key) {
   const auto is_its = [key](const auto& row) { return row.key == key; };

@@ -123,6 +123,12 @@ inline constexpr std::array kTorchRows{
         "memory-efficient attention takes fewer heads of keys and values (enable_gqa), which "
         "went to the math backend",
         "pull request 191085; run with 2.11, 2.14 and 2.15"},
+    ReleaseRow{ReleaseRule::has_expandable_segments,
+               Package::torch,
+               {2, 1, 0},
+               {},
+               "PYTORCH_CUDA_ALLOC_CONF has expandable_segments",
+               "c10/cuda/CUDAAllocatorConfig.cpp of 2.1"},
     ReleaseRow{ReleaseRule::infers_list_annotations,
                Package::torch,
                {2, 7, 0},

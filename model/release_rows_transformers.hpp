@@ -36,6 +36,14 @@ inline constexpr std::array kTransformersRows{
                "save_pretrained writes files of up to 50 GB, not of 5",
                "modeling_utils.py:save_pretrained of 4.50.3 and 5.17.0"},
     ReleaseRow{
+        ReleaseRule::ignores_sync_each_batch,
+        Package::transformers,
+        {4, 46, 0},
+        {5, 2, 0},
+        "the Trainer accumulates under no_sync, whatever sync_each_batch says",
+        "trainer.py of 4.57.1, 5.0.0, 5.1.0 and 5.2.0; before 4.46 accelerate's accumulate() "
+        "decides"},
+    ReleaseRow{
         ReleaseRule::goes_with_wide_adapters,
         Package::transformers,
         {4, 43, 0},

@@ -1,4 +1,4 @@
-// Rows of the table of releases: TRL. In the order of ReleaseRule (releases.hpp).
+// Rows of the table of releases: TRL, accelerate. In the order of ReleaseRule (releases.hpp).
 #pragma once
 
 #include <array>
@@ -74,6 +74,15 @@ inline constexpr std::array kTrlRows{
                "there is a PPOTrainer that trains policy and value model in one engine",
                "trl/trainer/ppo_trainer.py of 0.12.2 to 0.28; trl/experimental/ppo of 0.27.2 to "
                "1.12.0, gone in 1.13.0"},
+    // --- accelerate ---
+    ReleaseRow{
+        ReleaseRule::casts_frozen_for_fully_shard,
+        Package::accelerate,
+        {1, 6, 0},
+        {1, 13, 0},
+        "under FSDP2 with mixed precision the whole module is cast to fp32, frozen weights too",
+        "accelerate/utils/fsdp_utils.py:fsdp2_prepare_model of 1.6.0 to 1.12.0; pull request "
+        "3848"},
 };
 
 }  // namespace zeroplan::release_tables

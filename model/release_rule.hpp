@@ -15,7 +15,7 @@ namespace zeroplan {
 
 enum class ReleaseRule : std::uint8_t;  // releases.hpp lists them
 
-enum class Package : std::uint8_t { deepspeed, torch, transformers, trl };
+enum class Package : std::uint8_t { deepspeed, torch, transformers, trl, accelerate };
 
 // A set of rules that are taken as if the release were on their other side. Empty in every plan of
 // a user; `fit --compare-versions` switches one rule at a time to see which of them matters.

@@ -62,6 +62,8 @@ std::string_view display_name(Package package) {
       return "transformers";
     case Package::trl:
       return "TRL";
+    case Package::accelerate:
+      return "accelerate";
   }
   return "";
 }

@@ -1,5 +1,5 @@
-// What single releases of DeepSpeed, torch and transformers do that changes memory, time or
-// results: the one place where releases are told apart.
+// What single releases of DeepSpeed, torch, transformers, TRL and accelerate do that changes
+// memory, time or results: the one place where releases are told apart.
 //
 // Code asks `acts(rule, release)`, or `acts(rule)` of what carries its releases (EngineConfig,
 // GraphOptions, Software), and compares no numbers itself. A new difference is one name here and
@@ -94,6 +94,7 @@ enum class ReleaseRule : std::uint8_t {
   makes_workspace_per_product,
   takes_oldest_segment,
   mem_efficient_groups_heads,
+  has_expandable_segments,
   infers_list_annotations,
   holds_tensors_for_nccl,
   trusts_fused_adam,
@@ -103,6 +104,7 @@ enum class ReleaseRule : std::uint8_t {
   loads_as_stored,
   leaves_four_bits_on_gpu,
   saves_large_shards,
+  ignores_sync_each_batch,
   goes_with_wide_adapters,
   trainer_has_liger,
   evaluates_in_kernel,
@@ -176,6 +178,8 @@ enum class ReleaseRule : std::uint8_t {
   trl_forces_reentrance,
   trl_refuses_reference_with_adapters,
   trl_has_ppo,
+  // --- accelerate ---
+  casts_frozen_for_fully_shard,
   // --- pairs of releases that stop before the first step (model/plan/release_pairs.hpp) ---
   has_no_sync,
   enters_no_sync,

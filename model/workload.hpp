@@ -111,9 +111,11 @@ struct Workload {
   bool fused_loss = false;
   bool tiled_mlp = false;  // DeepSpeed's ALST: the feed-forward by tiles of the sequence
   bool compile = false;
-  bool use_cache = false;       // config.use_cache; checkpointing switches it off
-  bool outputs_held = false;    // by the loop while backward runs: logits live until it ends
-  bool gradients_held = false;  // by the loop through the next forward pass (DDP, FSDP)
+  bool use_cache = false;            // config.use_cache; checkpointing switches it off
+  bool outputs_held = false;         // by the loop while backward runs: logits live until it ends
+  bool gradients_held = false;       // by the loop through the next forward pass (DDP, FSDP)
+  bool sync_each_batch = false;      // FSDP reduces in every micro-step: no no_sync
+  bool expandable_segments = false;  // of PyTorch's allocator
   std::int64_t pipeline_parallel = 1;
   std::int64_t tensor_parallel = 1;
   std::int64_t sequence_parallel = 1;

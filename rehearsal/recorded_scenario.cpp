@@ -150,7 +150,7 @@ Json workload_of(const Facts& facts) {
     if (engine != "deepspeed") workload["gradients_held"] = true;
   }
   workload["method"] = method_of(facts);
-  for (const char* truth : {"fused_loss", "compile"}) {
+  for (const char* truth : {"fused_loss", "compile", "expandable_segments", "sync_each_batch"}) {
     if (facts.truth(truth)) workload[truth] = true;
   }
   workload["implementation"] = "hf";
@@ -168,6 +168,9 @@ Json software_of(const Facts& facts) {
   for (const char* package : {"torch", "transformers", "deepspeed", "trl"}) {
     const std::string version = facts.text(std::string("version/") + package);
     if (!version.empty()) software[package] = version;
+  }
+  if (facts.text("engine").starts_with("fsdp") && !facts.text("version/accelerate").empty()) {
+    software["accelerate"] = facts.text("version/accelerate");
   }
   return software;
 }

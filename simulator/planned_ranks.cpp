@@ -21,6 +21,7 @@ constexpr std::int64_t kSteadyMicroBatches = 3;
 
 // With what the release of torch does, whatever the engine.
 RankProgram under_torch(const Plan& plan, RankProgram program) {
+  program.expandable_segments = program.expandable_segments || plan.workload.expandable_segments;
   program.oldest_segment_first = plan.software.torch_acts(ReleaseRule::takes_oldest_segment);
   return program;
 }

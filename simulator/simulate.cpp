@@ -46,14 +46,15 @@ double quantile(double probability) {
 double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
 
 // What is reserved at the peak, beside context and NCCL: what was simulated where every request is
-// known, or another allocator than PyTorch's. Else as runs usually have it, at most what the GPU
-// has where the rank runs on it, at least what was simulated where it does not.
+// known, segments expand (hardly anything lies idle between blocks then, whatever the order of
+// requests), or another allocator than PyTorch's. Else as runs usually have it, at most what the
+// GPU has where the rank runs on it, at least what was simulated where it does not.
 Bytes reserved_at_peak(const Plan& plan,
                        const SimulatedRank& simulated,
                        Bytes room,
                        const GpuMemory& gpu) {
   if (!has_torch_allocator(plan)) return gpu.replayed_reserved;
-  if (simulates_every_request(plan)) {
+  if (simulates_every_request(plan) || plan.workload.expandable_segments) {
     // Where the rank runs on its GPU the allocator gives back what the GPU does not have.
     const bool runs = simulated.factor >= 1.0;
     return runs ? std::max(gpu.peak_allocated, std::min(gpu.replayed_reserved, room))

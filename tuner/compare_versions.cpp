@@ -39,6 +39,7 @@ Version release_of(const ReleaseSet& set, Package package) {
     case Package::transformers:
       return set.transformers;
     case Package::trl:
+    case Package::accelerate:
       break;  // no part of a set: what nobody says follows transformers
   }
   return {};

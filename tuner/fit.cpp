@@ -13,8 +13,8 @@
 #include "tuner/fit_batch.hpp"
 #include "tuner/fit_question.hpp"
 #include "tuner/fit_ranking.hpp"
-#include "tuner/fit_remedies.hpp"
 #include "tuner/headroom.hpp"
+#include "tuner/remedies.hpp"
 
 namespace zeroplan {
 namespace {
@@ -62,7 +62,7 @@ void spare_host_memory(const Question& question,
 std::vector<StrategyResult> play_all(const Question& question,
                                      const PredictOptions& options,
                                      SimulationMemo& memo) {
-  const std::vector<Strategy> all = strategies(question.scenario);
+  const std::vector<Strategy> all = strategies(question);
   const std::vector<std::span<const Strategy>> groups = by_placement(all);
   std::vector<std::vector<StrategyResult>> results(groups.size());
   parallel_for(groups.size(), machine_threads(), [&](std::size_t i) {
@@ -156,6 +156,74 @@ Headroom headroom_of(const Question& question,
   parallel_for(2, 2, [&](std::size_t which) { which == 0 ? find_longest() : find_largest(); });
   return headroom;
 }
+
+// A question whose strategy is free.
+class QuestionSubject : public RemedySubject {
+ public:
+  QuestionSubject(const Question& question,
+                  const StrategyResult& nearest,
+                  const PredictOptions& options)
+      : question_(question), nearest_(nearest), options_(options) {}
+
+  const Scenario& scenario() const override { return question_.scenario; }
+  const Plan& plan() const override { return nearest_.plan; }
+  const StepResult& result() const override { return nearest_.result; }
+  bool chooses_strategy() const override { return true; }
+
+  std::optional<StrategyResult> roughly(const Variation& change) const override {
+    const auto question = with(change);
+    if (!question) return std::nullopt;
+    return roughly(*question);
+  }
+
+  std::optional<StrategyResult> best(const Variation& change) const override {
+    const auto question = with(change);
+    if (!question) return std::nullopt;
+    std::optional<StrategyResult> rough = roughly(*question);
+    if (!rough || is_hopeless(rough->result)) return rough;
+    if (rough->result.fits) {
+      if (auto found = found_roughly(*question, options_)) return found;
+    }
+    rough->result = played(rough->plan, options_);
+    rough->simulated = true;
+    return rough;
+  }
+
+  bool fits(const Variation& change, const StrategyResult& like) const override {
+    const auto question = with(change);
+    if (!question) return false;
+    return holds(*question, like.strategy, question->batches.sizes.front(), options_, true);
+  }
+
+ private:
+  std::optional<Question> with(const Variation& change) const {
+    try {
+      return varied(question_, change);
+    } catch (const InputError&) {
+      return std::nullopt;
+    }
+  }
+
+  // With the smallest micro-batch: the best that fits, or the nearest.
+  std::optional<StrategyResult> roughly(const Question& question) const {
+    std::vector<StrategyResult> rows;
+    for (const Strategy& strategy : strategies(question)) {
+      question.missing->attempt(describe(strategy), [&] {
+        try {
+          rows.push_back(most_frugal(question, strategy, options_));
+        } catch (const InputError&) {  // what the changed question refuses is no way out
+        }
+      });
+    }
+    if (rows.empty()) return std::nullopt;
+    const auto best = best_of(rows);
+    return best ? std::move(rows[*best]) : nearest_of(rows);
+  }
+
+  const Question& question_;
+  const StrategyResult& nearest_;
+  const PredictOptions& options_;
+};
 
 // The best strategy on a single node, where that is enough.
 std::optional<StrategyResult> on_one_node(const Question& question, const PredictOptions& options) {
@@ -272,13 +340,43 @@ void say_missing(const Question& question, FitAnswer& answer) {
   answer.strategies[shown].result.warnings.push_back(missing);
 }
 
+// The same plan with the allocator's segments expanding, where it runs near the GPU's limit.
+std::optional<StepResult> with_expandable_segments(const Question& question,
+                                                   const StrategyResult& chosen,
+                                                   const PredictOptions& options) {
+  constexpr double kWorthALine = 0.01;  // of the step, and of the GPU's memory
+  const StepResult& now = chosen.result;
+  const bool flushes = now.step.device_memory / now.step.total >= kWorthALine;
+  if (!(is_at_limit(now) || flushes) || !may_expand_segments(chosen.plan)) return std::nullopt;
+  Question with = question;
+  set(with, ScenarioKey::expandable_segments, Json(true));
+  const Workload& work = chosen.plan.workload;
+  StepResult there =
+      played(plan_strategy(
+                 with, chosen.strategy, {work.micro_batch_size, work.gradient_accumulation_steps}),
+             options);
+  const Bytes less = now.gpu.peak_total - std::min(now.gpu.peak_total, there.gpu.peak_total);
+  const bool spares = static_cast<double>(less.count()) >=
+                      kWorthALine * static_cast<double>(now.gpu.capacity.count());
+  const bool faster = there.step.total * (1.0 + kWorthALine) <= now.step.total;
+  if (!there.fits || !(spares || faster)) return std::nullopt;
+  return there;
+}
+
+void take_remedies(Remedies found, FitAnswer& answer) {
+  for (const TriedRemedy& one : found.tried) {
+    if (!one.fits()) answer.tried.push_back(one.change);
+  }
+  answer.remedies = fitting(std::move(found));
+}
+
 }  // namespace
 
 // The strategies that offload at most so far, each with its best batch, by the analytic estimate.
 std::vector<StrategyResult> estimated(const Question& question,
                                       const PredictOptions& options,
                                       int most_offload) {
-  const std::vector<Strategy> all = strategies(question.scenario);
+  const std::vector<Strategy> all = strategies(question);
   std::vector<StrategyResult> rows;
   for (const std::span<const Strategy> alike : by_placement(all)) {
     if (offload_of(alike.front()) > most_offload) continue;
@@ -361,10 +459,14 @@ FitAnswer fit(const Scenario& scenario, const PredictOptions& options) {
     }
     missing.attempt("headroom", [&] { answer.headroom = headroom_of(question, chosen, options); });
     missing.attempt("one node", [&] { answer.one_node = on_one_node(question, options); });
+    missing.attempt("with expandable segments", [&] {
+      answer.with_expandable_segments = with_expandable_segments(question, chosen, options);
+    });
     missing.attempt("with other packages",
                     [&] { answer.faster_with = faster_with(question, chosen, options); });
   } else {
-    answer.remedies = remedies(question, answer.strategies.front(), options);
+    take_remedies(find_remedies(QuestionSubject(question, nearest_of(answer.strategies), options)),
+                  answer);
   }
   say_missing(question, answer);
   return answer;

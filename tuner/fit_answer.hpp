@@ -35,9 +35,15 @@ struct StrategyResult {
   bool simulated = false;
 };
 
-// A change of the scenario that was planned again.
+// What a change costs that makes a run fit.
+enum class RemedyPrice { nothing, speed, training, host_memory, machines };
+inline constexpr EnumNames<RemedyPrice, 5> kRemedyPriceNames{
+    {"nothing", "speed", "training", "host_memory", "machines"}};
+
+// A change of the scenario that was planned and simulated again, and fits.
 struct Remedy {
-  Phrase change;        // "use 4 nodes instead of 2"
+  Phrase change;  // "use 4 nodes instead of 2"
+  RemedyPrice price = RemedyPrice::nothing;
   StrategyResult best;  // the strategy that fits then
 };
 
@@ -59,7 +65,8 @@ struct FitAnswer {
   std::optional<std::size_t> recommended;  // index; nothing where none fits
   std::vector<std::size_t> runners_up;     // the next two that fit and differ in their numbers
   std::optional<Headroom> headroom;        // of the recommended one
-  std::vector<Remedy> remedies;            // cheapest first, at most three, where none fits
+  std::vector<Remedy> remedies;            // cheapest first, where none fits
+  std::vector<Phrase> tried;               // what else was, and does not make it fit
   // Where a node's host memory is unspecified: faster candidates that need more than a node of the
   // kind can have (indices).
   std::vector<std::size_t> behind_host_memory;
@@ -70,6 +77,9 @@ struct FitAnswer {
   // then.
   Packages needs;
   std::optional<StrategyResult> nearest_without;
+  // Where the recommended one fills its GPU or gives memory back in every step, and this spares it:
+  // the same plan with expandable_segments.
+  std::optional<StepResult> with_expandable_segments;
   // Where something fits without them: clearly faster.
   std::optional<WithPackages> faster_with;
 };

@@ -12,9 +12,6 @@
 namespace zeroplan {
 namespace {
 
-// The analytic estimate's peak over the GPU's memory from which on nobody asks the simulator.
-constexpr double kHopeless = 1.25;
-
 StrategyResult row_of(const Question& question,
                       const Strategy& strategy,
                       const BatchSizes& sizes,
@@ -153,6 +150,7 @@ std::vector<StrategyResult> settle(const Question& question,
 }
 
 bool is_hopeless(const StepResult& estimate) {
+  constexpr double kHopeless = 1.25;  // its peak over the GPU's memory
   const GpuMemory& gpu = estimate.gpu;
   return !estimate.fits && static_cast<double>(gpu.peak_total.count()) >
                                kHopeless * static_cast<double>(gpu.capacity.count());
@@ -166,13 +164,7 @@ bool holds(const Question& question,
   // What a step holds does not grow from the second micro-batch on.
   const Plan plan = plan_strategy(
       question, strategy, {sizes.micro_batch, std::min<std::int64_t>(2, sizes.accumulation)});
-  if (!simulated) return likeliest(plan, options).fits;
-  SimulateOptions verdict{.predict = options,
-                          .other_networks = false,
-                          .verdict_alone = true,
-                          .stops_at_the_limit = true};
-  verdict.predict.likeliest_alone = true;
-  return simulate(plan, verdict).fits;
+  return simulated ? runs(plan, options) : likeliest(plan, options).fits;
 }
 
 StrategyResult most_frugal(const Question& question,

@@ -116,19 +116,21 @@ StepResult played(const Plan& plan, const PredictOptions& options, SimulationMem
   return simulate(plan, {.predict = options, .other_networks = false, .memo = memo});
 }
 
+bool runs(const Plan& plan, const PredictOptions& options) {
+  SimulateOptions verdict{.predict = options,
+                          .other_networks = false,
+                          .verdict_alone = true,
+                          .stops_at_the_limit = true};
+  verdict.predict.likeliest_alone = true;
+  return simulate(plan, verdict).fits;
+}
+
 void set(Question& question, ScenarioKey key, Json value) {
   question.scenario.set(key, std::move(value), kFit);
 }
 
 void set_sequence_length(Question& question, std::int64_t length) {
   set(question, ScenarioKey::sequence_length, Json(length));
-  read_batches(question);
-}
-
-void set_micro_batch(Question& question, std::int64_t micro_batch) {
-  drop_said_batch(question, ScenarioKey::global_batch_size, Knob::train_batch_size);
-  drop_said_batch(question, ScenarioKey::micro_batch_size, Knob::train_micro_batch_size_per_gpu);
-  set(question, ScenarioKey::micro_batch_size, Json(micro_batch));
   read_batches(question);
 }
 
@@ -149,6 +151,56 @@ void set_nodes(Question& question, std::int64_t nodes) {
     drop_said_batch(question, ScenarioKey::global_batch_size, Knob::train_batch_size);
     read_batches(question);
   }
+}
+
+std::vector<Strategy> strategies(const Question& question) {
+  std::vector<Strategy> all = strategies(question.scenario);
+  for (Strategy& strategy : all) {
+    if (offload_of(strategy) == 0) continue;
+    strategy.pinned = !question.pageable;
+    strategy.small_sub_groups = question.small_sub_groups && strategy.stage == 3;
+  }
+  return all;
+}
+
+Question varied(Question question, const Variation& variation) {
+  const auto batch = [&](ScenarioKey key, Knob knob, const Json& value) {
+    drop_said_batch(question, ScenarioKey::global_batch_size, Knob::train_batch_size);
+    drop_said_batch(question, key, knob);
+    set(question, key, value);
+  };
+  for (const Change& change : variation.changes) {
+    if (const Knob* knob = std::get_if<Knob>(&change.key)) {
+      if (*knob == Knob::offload_optimizer_pin_memory || *knob == Knob::offload_param_pin_memory) {
+        question.pageable = true;
+        continue;
+      }
+      question.small_sub_groups = question.small_sub_groups || *knob == Knob::sub_group_size;
+      DsConfig config = question.base != nullptr ? *question.base : DsConfig();
+      config.set(*knob, knob_value(*knob, change.value));
+      question.base = std::make_shared<const DsConfig>(std::move(config));
+      continue;
+    }
+    const ScenarioKey key = std::get<ScenarioKey>(change.key);
+    if (key == ScenarioKey::micro_batch_size) {
+      batch(key, Knob::train_micro_batch_size_per_gpu, change.value);
+    } else if (key == ScenarioKey::gradient_accumulation_steps) {
+      batch(key, Knob::gradient_accumulation_steps, change.value);
+    } else {
+      set(question, key, change.value);
+    }
+    if (key == ScenarioKey::checkpoint_reentrant) question.not_reentrant = false;
+  }
+  if (variation.host_memory) {
+    question.prepared.cluster =
+        std::make_shared<const Cluster>(varied(*question.prepared.cluster, variation));
+  }
+  if (variation.nodes) {
+    set_nodes(question, *variation.nodes);
+  } else {
+    read_batches(question);
+  }
+  return question;
 }
 
 }  // namespace zeroplan

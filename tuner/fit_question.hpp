@@ -10,6 +10,7 @@
 #include "simulator/simulation_memo.hpp"
 #include "tuner/missing_rows.hpp"
 #include "tuner/strategies.hpp"
+#include "tuner/variations.hpp"
 
 namespace zeroplan {
 
@@ -21,7 +22,13 @@ struct Question {
   bool not_reentrant = false;            // checkpointing, where nobody said and it spares memory
   // Of its answer, and of those of its variations, which share it.
   std::shared_ptr<MissingRows> missing = std::make_shared<MissingRows>();
+  // Of what is offloaded, whatever the user's file says of it (Strategy).
+  bool pageable = false;
+  bool small_sub_groups = false;
 };
+
+// The strategies that the question may be answered with.
+std::vector<Strategy> strategies(const Question& question);
 
 // Throws InputError as resolve() does, and for a batch that the ranks cannot share.
 Question ask(const Scenario& scenario);
@@ -48,10 +55,14 @@ StepResult played(const Plan& plan, const PredictOptions& options, SimulationMem
 // Where nobody said what host memory a node has: the usual amount, and no more.
 void take_usual_host(Question& question);
 
+// Whether it fits, simulated no further than that needs.
+bool runs(const Plan& plan, const PredictOptions& options);
+
 // --- variations: the batch follows, except where it was said ---
 void set_nodes(Question& question, std::int64_t nodes);
 void set_sequence_length(Question& question, std::int64_t length);
-void set_micro_batch(Question& question, std::int64_t micro_batch);
 void set(Question& question, ScenarioKey key, Json value);
+// Throws InputError where the changes contradict each other or the rest.
+Question varied(Question question, const Variation& variation);
 
 }  // namespace zeroplan

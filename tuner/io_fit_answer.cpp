@@ -32,6 +32,7 @@ Json to_json(const std::vector<Remedy>& remedies) {
   Json array = Json::array();
   for (const Remedy& remedy : remedies) {
     array.push_back(Json::object({{"change", remedy.change.english()},
+                                  {"price", name(kRemedyPriceNames, remedy.price)},
                                   {"strategy", describe(remedy.best.strategy).english()},
                                   {"ds_config", emit(written_ds_config(remedy.best.plan))},
                                   {"result", to_json(remedy.best.result)}}));
@@ -64,6 +65,9 @@ Json to_json(const FitAnswer& answer, const Scenario& scenario) {
     }
   }
   document["needs_packages"] = answer.needs.any() ? Json(names_of(answer.needs)) : Json();
+  if (answer.with_expandable_segments) {
+    document["with_expandable_segments"] = to_json(*answer.with_expandable_segments);
+  }
   if (answer.faster_with) {
     Json faster = strategy_json(answer.faster_with->best, scenario);
     faster["packages"] = names_of(answer.faster_with->packages);
@@ -71,6 +75,8 @@ Json to_json(const FitAnswer& answer, const Scenario& scenario) {
   }
   document["strategies"] = strategies;
   document["remedies"] = to_json(answer.remedies);
+  document["tried"] = Json::array();
+  for (const Phrase& change : answer.tried) document["tried"].push_back(change.english());
   return document;
 }
 

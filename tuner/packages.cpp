@@ -6,6 +6,7 @@
 #include "model/implementations/implementations.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/predict/graph_options.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -15,20 +16,11 @@ const Origin kPackages = {"packages", ""};
 // Triton compiles for sm 8.0 and newer, flash-attn 2 is built for them.
 constexpr ComputeCapability kOldestGpu = {8, 0};
 
-// Does a kit start it? (kit/kit_scope.hpp)
-bool runs_in_a_kit(const Plan& plan) {
+// Whether the model's code is transformers', which packages change.
+bool takes_packages(const Plan& plan) {
   const Workload& work = plan.workload;
   return work.implementation == Implementation::hf && work.engine != TrainingEngine::embedded &&
-         work.method != Method::qlora && work.pipeline_parallel == 1 && work.tensor_parallel == 1 &&
-         work.sequence_parallel == 1;
-}
-
-bool has_fused_attention(Plan plan, Attention attention) {
-  plan.workload.attention = attention;
-  const ModelGraph graph = build_graph(*plan.model, graph_options(plan));
-  return std::any_of(graph.blocks.begin(), graph.blocks.end(), [](const Block& block) {
-    return !block.attentions.empty();
-  });
+         work.pipeline_parallel == 1 && work.tensor_parallel == 1 && work.sequence_parallel == 1;
 }
 
 bool may_flash(const Scenario& scenario, const Plan& plan) {
@@ -58,10 +50,26 @@ std::string joined(const Packages& packages,
 
 }  // namespace
 
+bool runs_packages(const Gpu& gpu) {
+  return !gpu.is_cpu() && !(gpu.compute_capability < kOldestGpu);
+}
+
+bool may_expand_segments(const Plan& plan) {
+  return !plan.workload.expandable_segments && !plan.engine.embedded &&
+         !plan.cluster.gpu.is_cpu() &&
+         plan.software.torch_acts(ReleaseRule::has_expandable_segments);
+}
+
+bool has_fused_attention(Plan plan, Attention attention) {
+  plan.workload.attention = attention;
+  const ModelGraph graph = build_graph(*plan.model, graph_options(plan));
+  return std::any_of(graph.blocks.begin(), graph.blocks.end(), [](const Block& block) {
+    return !block.attentions.empty();
+  });
+}
+
 std::vector<Packages> packages_to_try(const Scenario& scenario, const Plan& plan) {
-  const bool can = runs_in_a_kit(plan) && !(plan.cluster.gpu.compute_capability < kOldestGpu) &&
-                   !plan.cluster.gpu.is_cpu();
-  if (!can) return {};
+  if (!takes_packages(plan) || !runs_packages(plan.cluster.gpu)) return {};
   const bool flash = may_flash(scenario, plan);
   const bool loss = may_fuse_loss(scenario, plan);
   std::vector<Packages> choices;

@@ -24,6 +24,15 @@ struct Packages {
   friend bool operator==(const Packages&, const Packages&) = default;
 };
 
+// Can the GPU run what these packages compile?
+bool runs_packages(const Gpu& gpu);
+
+// Is it PyTorch's allocator, which could map pages instead of keeping segments, and does not?
+bool may_expand_segments(const Plan& plan);
+
+// Does the plan's class have attention of that kind that keeps no scores?
+bool has_fused_attention(Plan plan, Attention attention);
+
 // The choices beyond none, the fewest packages first. `plan`: any of the question.
 std::vector<Packages> packages_to_try(const Scenario& scenario, const Plan& plan);
 

@@ -2,24 +2,18 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "model/check.hpp"
 #include "model/defect.hpp"
 #include "model/parallel_for.hpp"
 #include "model/phrase_list.hpp"
 #include "simulator/simulate.hpp"
-#include "tuner/strategies.hpp"
 
 namespace zeroplan {
 namespace {
 
 const Origin kVariation = {"variation", ""};
-
-Strategy strategy_of(const Plan& plan) {
-  return {plan.engine.stage,
-          plan.engine.offload_optimizer.device,
-          plan.engine.offload_parameter.device,
-          plan.workload.activation_checkpointing};
-}
 
 OffloadDevice device_named(std::string_view text) {
   for (const OffloadDevice device :
@@ -60,6 +54,40 @@ void apply(const Change& change, Strategy& strategy) {
 }
 
 }  // namespace
+
+Strategy strategy_of(const Plan& plan) {
+  return {.stage = static_cast<int>(*plan.ds_config.integer(Knob::zero_stage)),
+          .offload_optimizer = plan.engine.offload_optimizer.device,
+          .offload_parameter = plan.engine.offload_parameter.device,
+          .checkpointing = plan.workload.activation_checkpointing,
+          .engine = plan.workload.engine};
+}
+
+Cluster varied(Cluster cluster, const Variation& variation) {
+  if (variation.nodes) cluster.nodes = *variation.nodes;
+  if (variation.host_memory) {
+    cluster.node.host_memory.value = *variation.host_memory;
+    cluster.node.host_memory.relative_sd = 0.0;
+    cluster.node.host_memory.confidence = Confidence::stated;
+  }
+  return cluster;
+}
+
+Variation joined(Variation all, const Variation& more) {
+  for (const Change& change : more.changes) {
+    const auto same = std::find_if(all.changes.begin(), all.changes.end(), [&](const Change& one) {
+      return one.key == change.key;
+    });
+    if (same == all.changes.end()) {
+      all.changes.push_back(change);
+    } else {
+      same->value = change.value;
+    }
+  }
+  if (more.nodes) all.nodes = more.nodes;
+  if (more.host_memory) all.host_memory = more.host_memory;
+  return all;
+}
 
 KnobValue knob_value(Knob knob, const Json& value) {
   switch (knob_row(knob).type) {
@@ -125,6 +153,14 @@ Phrase describe(const Variation& variation, const Plan& base) {
     changes.push_back(std::string(spelling(change)) + " " + value_text(old) + " -> " +
                       value_text(change.value));
   }
+  if (variation.nodes) {
+    changes.push_back(fmt::format("nodes {} -> {}", base.cluster.nodes, *variation.nodes));
+  }
+  if (variation.host_memory) {
+    changes.push_back(fmt::format("--host-memory {:.0f}GiB -> {:.0f}GiB",
+                                  base.cluster.node.host_memory.value.gib(),
+                                  variation.host_memory->gib()));
+  }
   return phrase_list(changes, "; ");
 }
 
@@ -140,8 +176,9 @@ Variations::Variations(const Scenario& scenario, std::optional<Bytes> capacity, 
   if (const ExplicitValue* said = scenario.find(ScenarioKey::ds_config)) {
     config_ = read_ds_config_of(*said);
     say_precision(base_, config_);
-  } else {
-    config_.set(Knob::zero_stage, std::int64_t{base_.engine.stage});
+  }
+  if (!config_.is_set(Knob::zero_stage)) {  // which the base took where nobody says
+    config_.set(Knob::zero_stage, *base_.ds_config.integer(Knob::zero_stage));
   }
 }
 
@@ -154,6 +191,7 @@ Plan Variations::plan(const Variation& variation) const {
     if (const ScenarioKey* key = std::get_if<ScenarioKey>(&change.key)) {
       scenario.set(*key, change.value, kVariation);
       if (!is_batch(*key)) continue;
+      scenario.unset(ScenarioKey::global_batch_size);
       // What the file fixed is said by the workload now.
       for (const ScenarioKey batch :
            {ScenarioKey::micro_batch_size, ScenarioKey::gradient_accumulation_steps}) {
@@ -178,6 +216,9 @@ Plan Variations::plan(const Variation& variation) const {
   if (changes_strategy) config = strategy_config(strategy, &config, *prepared_.model);
   Prepared prepared = prepared_;
   prepared.ds_config = std::make_shared<const DsConfig>(std::move(config));
+  if (variation.nodes || variation.host_memory) {
+    prepared.cluster = std::make_shared<const Cluster>(varied(*prepared_.cluster, variation));
+  }
   return resolve(scenario, prepared);
 }
 

@@ -19,6 +19,7 @@
 #include "model/predict/predict.hpp"
 #include "model/predict/step_result.hpp"
 #include "tuner/deadline.hpp"
+#include "tuner/strategies.hpp"
 
 namespace zeroplan {
 
@@ -34,10 +35,20 @@ std::string_view spelling(const Change& change);
 // Changes that are made together.
 struct Variation {
   std::vector<Change> changes;
+  std::optional<std::int64_t> nodes = std::nullopt;  // of the cluster
+  std::optional<Bytes> host_memory = std::nullopt;   // of a node
 };
+
+// Both; one key once: the later change of it replaces the earlier one.
+Variation joined(Variation all, const Variation& more);
 
 // "/zero_optimization/stage 2 -> 3", several joined by "; ".
 Phrase describe(const Variation& variation, const Plan& base);
+
+// A cluster of other nodes, as a variation asks for them; whoever has so much host memory knows it.
+Cluster varied(Cluster cluster, const Variation& variation);
+// Which of `fit`'s strategies a plan is.
+Strategy strategy_of(const Plan& plan);
 
 struct VariedResult {
   std::optional<StepResult> result;  // nothing where the plan is refused, or the deadline was over
@@ -54,6 +65,7 @@ class Variations {
                       bool host_is_usual = false);
 
   const Plan& base() const { return base_; }
+  const Scenario& scenario() const { return scenario_; }
   // Throws InputError where the changes contradict each other or the rest.
   Plan plan(const Variation& variation) const;
   std::vector<VariedResult> simulate_all(std::span<const Variation> variations,

@@ -23,6 +23,14 @@ std::string base_name(std::string_view path) {
   return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
 }
 
+// "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", by its new name, too.
+bool expands_segments(std::string_view assignment) {
+  const bool settings = assignment.starts_with("PYTORCH_CUDA_ALLOC_CONF=") ||
+                        assignment.starts_with("PYTORCH_ALLOC_CONF=");
+  return settings && (assignment.find("expandable_segments:True") != std::string_view::npos ||
+                      assignment.find("expandable_segments:true") != std::string_view::npos);
+}
+
 bool is_flag(const Word& word) {
   return word.text.size() > 1 && word.text[0] == '-' &&
          std::isdigit(static_cast<unsigned char>(word.text[1])) == 0;
@@ -191,6 +199,7 @@ class CommandReader {
       } else {
         counts = false;
       }
+      if (expands_segments(word)) counts = part_.processes.expandable_segments = true;
       list(counts, name, words_[at_], value);
     }
   }
@@ -522,6 +531,7 @@ std::vector<Part> read_launches(std::string_view text, const std::string& file) 
     if (sets && last.text.starts_with(kThreads)) {
       job.processes.threads = count_of(Json(last.text.substr(kThreads.size())));
     }
+    if (sets && expands_segments(last.text)) job.processes.expandable_segments = true;
     CommandReader reader(command, file, job);
     if (reader.read()) parts.push_back(reader.part());
   }

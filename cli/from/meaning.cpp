@@ -213,6 +213,8 @@ class MeaningReader {
         return set(ScenarioKey::activation_checkpointing, is_on(value) ? "none" : "full", setting);
       case Role::checkpointing_arguments:
         return checkpointing_arguments(setting);
+      case Role::accelerator_arguments:
+        return accelerator_arguments(setting);
       case Role::reentrant:
         return set(ScenarioKey::checkpoint_reentrant, is_on(value), setting);
       case Role::ds_config:
@@ -290,6 +292,15 @@ class MeaningReader {
     const Json* said = section.find("use_reentrant");
     return said == nullptr ? Became{Use::taken}
                            : set(ScenarioKey::checkpoint_reentrant, is_on(*said), setting);
+  }
+
+  // {"gradient_accumulation_kwargs": {"sync_each_batch": true}}
+  Became accelerator_arguments(const Setting& setting) {
+    const Json section = section_of(setting);
+    const Json* accumulation = section.find("gradient_accumulation_kwargs");
+    const Json* said = accumulation == nullptr ? nullptr : accumulation->find("sync_each_batch");
+    return said == nullptr ? Became{Use::taken}
+                           : set(ScenarioKey::sync_each_batch, is_on(*said), setting);
   }
 
   // A path is written for the folder where the training starts: the file's own or the one above it
@@ -581,6 +592,7 @@ void add_meaning(const Part& part, Meaning& meaning) {
     all.threads = said.threads;
     all.threads_launcher = said.threads_launcher;
   }
+  all.expandable_segments = all.expandable_segments || said.expandable_segments;
 }
 
 void add_defaults(Meaning& meaning) {
@@ -601,6 +613,7 @@ void add_defaults(Meaning& meaning) {
                ? "OMP_NUM_THREADS 1: torchrun's default for several processes"
                : "OMP_NUM_THREADS 1: accelerate's default for several processes");
   }
+  if (processes.expandable_segments) assume(ScenarioKey::expandable_segments, true, nullptr);
   if (meaning.native) return;  // batch and precision are the ds_config's
   if (meaning.tool == Tool::swift) {
     assume(ScenarioKey::method,

@@ -40,6 +40,7 @@ constexpr std::array kRoleRows = {
     RoleRow{"disable_gradient_checkpointing", Role::no_checkpointing},
     RoleRow{"gradient_checkpointing_kwargs|activation_checkpointing_kwargs",
             Role::checkpointing_arguments},
+    RoleRow{"accelerator_config", Role::accelerator_arguments},
     RoleRow{"use_reentrant_gc|use_reentrant", Role::reentrant},
     RoleRow{"deepspeed|deepspeed_config|accelerate.deepspeed_config_file", Role::ds_config},
     RoleRow{"fsdp|use_fsdp", Role::fsdp},

@@ -28,6 +28,7 @@ enum class Role {
   checkpointing,
   no_checkpointing,
   checkpointing_arguments,
+  accelerator_arguments,
   reentrant,
   ds_config,
   fsdp,

@@ -28,6 +28,7 @@ struct Processes {
   std::string gpu;               // "a100" of --gres=gpu:a100:8
   std::int64_t threads = 0;      // OMP_NUM_THREADS of each, as the script or its launcher sets it
   std::string threads_launcher;  // whose own number that is; empty: the script's
+  bool expandable_segments = false;  // of PYTORCH_CUDA_ALLOC_CONF
 };
 
 // The tools whose files and commands are known.

@@ -261,7 +261,7 @@ Json to_json(const ReportData& data, const Translation& words) {
                                 {"sensitivity", Json::array()},
                                 {"remedies", remedies_json(data.fit, words)}});
   const StepResult& result = data.chosen ? data.chosen->result : data.fit.strategies.front().result;
-  document["assumptions"] = texts(plan.assumptions, words);
+  document["assumptions"] = texts(result.assumptions, words);
   document["warnings"] = texts(result.warnings, words);
   if (!data.chosen) return document;
   document["chosen"] = chosen_json(data, words);

@@ -128,6 +128,10 @@ def model_settings(arguments, scenario):
     return config, settings
 
 
+# Of FSDP: gradients are sharded after every micro-step.
+SYNC_EACH_BATCH = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+
+
 def trainer_choices(arguments, scenario):
     """What TrainingArguments, and the classes made of it, are told."""
     workload = scenario["workload"]
@@ -151,6 +155,7 @@ def trainer_choices(arguments, scenario):
         gradient_accumulation_steps=workload["gradient_accumulation_steps"],
         bf16=mixes and workload["precision"] == "bf16",
         fp16=mixes and workload["precision"] == "fp16",
+        **({"accelerator_config": SYNC_EACH_BATCH} if workload.get("sync_each_batch") else {}),
         gradient_checkpointing=workload["activation_checkpointing"] != "none",
         gradient_checkpointing_kwargs=checkpointing_of(workload),
         learning_rate=arguments.learning_rate,

@@ -99,6 +99,8 @@ struct Scenario {
   std::optional<bool> use_cache{};
   std::optional<bool> outputs_held{};
   std::optional<bool> gradients_held{};
+  std::optional<bool> sync_each_batch{};
+  std::optional<bool> expandable_segments{};
   std::optional<std::string> optimizer_implementation{};
   std::optional<std::int64_t> fsdp_version{};
   std::optional<std::int64_t> omp_num_threads{};
@@ -119,6 +121,7 @@ struct Scenario {
   std::optional<std::string> torch_version{};
   std::optional<std::string> transformers_version{};
   std::optional<std::string> trl_version{};
+  std::optional<std::string> accelerate_version{};
   std::optional<std::string> id{};
 
   // Parts of the cluster that its name does not say, or says otherwise.
@@ -221,7 +224,7 @@ struct Limit {
   std::int64_t needed_bytes = 0;  // as predicted: needed + margin > available
   std::int64_t available_bytes = 0;
   std::string largest_term;
-  std::string cheapest_change;    // empty where none is known
+  std::string cheapest_change;    // empty where none was tried: fit() tries (Fit::remedies)
   std::int64_t margin_bytes = 0;  // beside needed_bytes, for the probability that was asked for
 };
 

@@ -36,8 +36,9 @@ struct Software {
   Version torch;
   bool torch_said = false;  // else the newest was taken
   Version transformers;
-  Version trl;            // 0.0.0: none of its trainers runs
-  RuleSwitches switched;  // of the rules about the four
+  Version trl;  // 0.0.0: none of its trainers runs
+  Version accelerate;
+  RuleSwitches switched;  // of the rules about the five
 
   bool deepspeed_acts(ReleaseRule rule) const {
     return acts(rule, Package::deepspeed, deepspeed_release, switched);
@@ -47,6 +48,9 @@ struct Software {
     return acts(rule, Package::transformers, transformers, switched);
   }
   bool trl_acts(ReleaseRule rule) const { return acts(rule, Package::trl, trl, switched); }
+  bool accelerate_acts(ReleaseRule rule) const {
+    return acts(rule, Package::accelerate, accelerate, switched);
+  }
 };
 
 struct TrainerSettings;     // model/plan/trainer.hpp
@@ -98,6 +102,9 @@ constexpr bool runs_deepspeed(const Workload& workload) {
   return workload.engine == TrainingEngine::deepspeed ||
          workload.engine == TrainingEngine::embedded;
 }
+
+// Whether accelerate casts frozen weights to fp32 as FSDP2 shards them.
+bool casts_frozen_weights(const Plan& plan);
 
 // Which transformer block each parameter stands in: a child of an outermost list of modules, as
 // wrapping policies by class name find it. -1: in none (embeddings, last norm, head).

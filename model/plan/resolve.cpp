@@ -252,6 +252,21 @@ OptimizerImplementation default_optimizer_implementation(const Plan& plan) {
              : OptimizerImplementation::for_loop;
 }
 
+void resolve_allocator(Resolver& r) {
+  Workload& workload = r.plan.workload;
+  workload.expandable_segments = r.boolean(ScenarioKey::expandable_segments).value_or(false);
+  if (!workload.expandable_segments) return;
+  const Software& software = r.plan.software;
+  const bool torch_allocates =
+      workload.engine != TrainingEngine::embedded && !r.plan.cluster.gpu.is_cpu();
+  if (torch_allocates && software.torch_acts(ReleaseRule::has_expandable_segments)) return;
+  workload.expandable_segments = false;
+  r.warn(torch_allocates ? phrase("expandable_segments has no effect: torch {} does not know it",
+                                  to_string(software.torch))
+                         : "expandable_segments has no effect: the embedded runtime has an "
+                           "allocator of its own");
+}
+
 void resolve_training(Resolver& r) {
   Workload& workload = r.plan.workload;
   const bool known_engine =
@@ -282,6 +297,7 @@ void resolve_training(Resolver& r) {
   workload.use_cache = r.boolean(ScenarioKey::use_cache)
                            .value_or(default_use_cache(workload.frontend, r.plan.software));
   resolve_tiled_mlp(r);
+  resolve_allocator(r);
   workload.compile = r.boolean(ScenarioKey::compile).value_or(false);
   if (workload.compile) r.not_modelled(ScenarioKey::compile, "torch.compile");
   check_embedded(r);

@@ -94,7 +94,8 @@ bool has_role(const std::vector<SaidModel>& models, ModelRole role) {
 }
 
 // PPO's reward model and critic, where nobody says them: of the trained model's size.
-void add_scoring_models(const Plan& plan, std::vector<SaidModel>& models) {
+void add_scoring_models(Resolver& r, std::vector<SaidModel>& models) {
+  const Plan& plan = r.plan;
   if (plan.trainer == nullptr || !plan.trainer->trains_values()) return;
   for (const ModelRole role : {ModelRole::reward, ModelRole::critic}) {
     if (has_role(models, role)) continue;
@@ -103,7 +104,13 @@ void add_scoring_models(const Plan& plan, std::vector<SaidModel>& models) {
     models.insert(models.begin(), model);
   }
   for (SaidModel& model : models) {
-    if (model.role == ModelRole::critic) model.placement = Placement::policy_engine;
+    if (model.role != ModelRole::critic) continue;
+    if (model.placement && *model.placement != Placement::policy_engine) {
+      r.warn(
+          phrase("placement {} of the critic has no effect: ppo trains it, in the policy's engine",
+                 name(kPlacementNames, *model.placement)));
+    }
+    model.placement = Placement::policy_engine;
   }
 }
 
@@ -312,7 +319,7 @@ Placement usual_placement(const Plan& policy) {
 
 void resolve_beside(Resolver& r, const std::shared_ptr<const Model>& base) {
   std::vector<SaidModel> said = read_models(r);
-  add_scoring_models(r.plan, said);
+  add_scoring_models(r, said);
   add_reference(r.plan, said);
   if (!r.problems.empty()) return;
   if (said.empty() && r.plan.trainer == nullptr) return;

@@ -80,6 +80,11 @@ Json workload_json(const Workload& workload) {
        {"tensor_parallel", workload.tensor_parallel},
        {"sequence_parallel", workload.sequence_parallel}});
   if (workload.gradients_held) object["gradients_held"] = true;
+  if (workload.engine == TrainingEngine::fsdp &&
+      workload.sync_each_batch != reduces_by_default(workload)) {
+    object["sync_each_batch"] = workload.sync_each_batch;
+  }
+  if (workload.expandable_segments) object["expandable_segments"] = true;
   if (workload.omp_num_threads > 0) object["omp_num_threads"] = workload.omp_num_threads;
   if (workload.dataset) object["dataset"] = dataset_json(*workload.dataset);
   return object;
@@ -215,6 +220,9 @@ Json scenario_document(const Plan& plan, const Scenario& scenario) {
                                        {"torch", to_string(plan.software.torch)},
                                        {"transformers", to_string(plan.software.transformers)}});
   if (plan.trainer != nullptr) document["software"]["trl"] = to_string(plan.software.trl);
+  if (scenario.find(ScenarioKey::accelerate_version) != nullptr) {
+    document["software"]["accelerate"] = to_string(plan.software.accelerate);
+  }
   document["ds_config"] = emit(plan.ds_config);
   return document;
 }

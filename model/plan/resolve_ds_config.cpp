@@ -157,9 +157,15 @@ void load_ds_config(Resolver& r, const Prepared& prepared) {
     const bool of_flags = said->origin.file == "command line" && said->origin.pointer.empty();
     r.ds_config_is_file = !of_flags && (said->value.is_string() || said->origin.pointer.empty());
     const bool deepspeed = runs_deepspeed(r.plan.workload);
-    if (of_flags && deepspeed && !r.plan.ds_config.is_set(Knob::zero_stage)) {
+    const bool has_stage = r.plan.ds_config.is_set(Knob::zero_stage);
+    if (of_flags && deepspeed && !has_stage) {
       r.plan.ds_config.set(Knob::zero_stage, std::int64_t{3});
       r.assume("ZeRO stage 3: no ds_config was given");
+    }
+    // FSDP shards fully where nobody says otherwise.
+    if (r.plan.workload.engine == TrainingEngine::fsdp && !has_stage) {
+      r.plan.ds_config.set(Knob::zero_stage, std::int64_t{3});
+      r.assume("full sharding: no stage was given");
     }
     const bool embedded = r.plan.workload.engine == TrainingEngine::embedded;
     if (embedded && r.plan.ds_config.is_set(Knob::scheduler_type)) {

@@ -36,6 +36,8 @@ void resolve_software(Resolver& r) {
   software.deepspeed_release = said.deepspeed.value_or(set.deepspeed);
   software.torch = said.torch.value_or(set.torch);
   software.transformers = said.transformers.value_or(set.transformers);
+  software.accelerate = said_release(r, ScenarioKey::accelerate_version, {1, 15, 0})
+                            .value_or(usual_accelerate(software.transformers));
   const ExplicitValue* torch = r.scenario.find(ScenarioKey::torch_version);
   const bool reported = torch != nullptr && torch->origin.file == kReportedOrigin;
   software.torch_said = torch != nullptr && !reported;

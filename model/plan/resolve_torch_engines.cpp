@@ -152,6 +152,22 @@ void resolve_adapters(Resolver& r) {
   }
 }
 
+// litgpt's recipes accumulate under fabric.no_backward_sync, accelerate and the Trainer under
+// no_sync unless GradientAccumulationPlugin(sync_each_batch=True) says otherwise.
+void resolve_sync(Resolver& r) {
+  Workload& workload = r.plan.workload;
+  const bool trainer = workload.frontend == Frontend::hf_trainer;
+  workload.sync_each_batch =
+      r.boolean(ScenarioKey::sync_each_batch).value_or(reduces_by_default(workload));
+  if (!workload.sync_each_batch || !trainer) return;
+  if (!r.plan.software.transformers_act(ReleaseRule::ignores_sync_each_batch)) return;
+  workload.sync_each_batch = false;
+  r.warn(
+      phrase("sync_each_batch has no effect: the Trainer of transformers {} accumulates under "
+             "no_sync all the same (4.46 to 5.1)",
+             to_string(r.plan.software.transformers)));
+}
+
 void resolve_fsdp(Resolver& r) {
   Plan& plan = r.plan;
   FsdpConfig& fsdp = plan.fsdp;
@@ -179,7 +195,7 @@ void resolve_fsdp(Resolver& r) {
   const LoadedWeights loaded = loaded_weights(r);
   fsdp.casts_adapters = plan.workload.lora.autocast;
   fsdp.compute_dtype = plan.engine.model_dtype;
-  fsdp.storage_dtype = loaded.dtype;
+  fsdp.storage_dtype = casts_frozen_weights(plan) ? DType::fp32 : loaded.dtype;
   const bool upcasts = !adapters && !loaded.pure && loaded.dtype != DType::fp32 &&
                        plan.workload.frontend == Frontend::hf_trainer;
   if (upcasts) {
@@ -190,17 +206,21 @@ void resolve_fsdp(Resolver& r) {
                name(loaded.dtype)));
   }
   fsdp.reduce_dtype = reduce_dtype(r);
-  // litgpt's recipes accumulate under fabric.no_backward_sync.
-  fsdp.reduces_every_micro_step = plan.workload.frontend == Frontend::native && !litgpt;
+  resolve_sync(r);
+  fsdp.reduces_every_micro_step = plan.workload.sync_each_batch;
   fsdp.gradients_held = plan.workload.gradients_held;
   fsdp.double_quant = plan.workload.lora.weights.double_quant;
   fsdp.optimizer = torch_optimizer(plan.workload.optimizer);
   fsdp.optimizer_implementation = plan.workload.optimizer_implementation;
   if (fsdp.gradient_accumulation_steps > 1) {
     r.assume(fsdp.reduces_every_micro_step
-                 ? "gradients are reduced in every micro-step: a native loop without no_sync"
+                 ? plan.workload.frontend == Frontend::native
+                       ? "gradients are reduced in every micro-step: a native loop without no_sync"
+                       : "gradients are reduced in every micro-step: sync_each_batch"
                  : phrase("gradients stay unsharded until the last micro-step: {}",
-                          litgpt ? "litgpt's no_backward_sync" : "accelerate's no_sync"));
+                          litgpt
+                              ? "litgpt's no_backward_sync"
+                              : "accelerate's no_sync (--sync-each-batch true: sharded at once)"));
   }
   r.assume("FSDP wraps each transformer block, prefetches backward and limits all-gathers");
   resolve_offload(r);
@@ -258,7 +278,26 @@ std::vector<int> wrapped_blocks(const Model& model) {
   return block_of;
 }
 
+bool casts_frozen_weights(const Plan& plan) {
+  const Workload& work = plan.workload;
+  return work.engine == TrainingEngine::fsdp && work.fsdp_version == 2 &&
+         work.method == Method::lora && work.frontend == Frontend::hf_trainer &&
+         work.implementation == Implementation::hf && work.precision != Precision::fp32 &&
+         plan.software.accelerate_acts(ReleaseRule::casts_frozen_for_fully_shard);
+}
+
+bool reduces_by_default(const Workload& workload) {
+  return workload.frontend == Frontend::native && workload.implementation != Implementation::litgpt;
+}
+
 void resolve_torch_engine(Resolver& r) {
+  const TrainingEngine said = r.plan.workload.engine;
+  const bool one = r.plan.workload.gradient_accumulation_steps == 1;
+  if (r.boolean(ScenarioKey::sync_each_batch) && (said != TrainingEngine::fsdp || one)) {
+    r.warn(said != TrainingEngine::fsdp
+               ? "sync_each_batch has no effect: it is about gradients that FSDP accumulates"
+               : "sync_each_batch has no effect without gradient accumulation");
+  }
   const TrainingEngine engine = r.plan.workload.engine;
   const ExplicitValue* weights = r.scenario.find(ScenarioKey::weights_dtype);
   const bool by_flag = weights != nullptr && weights->origin.file == "command line";

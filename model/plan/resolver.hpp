@@ -106,6 +106,8 @@ bool trains_values(const Plan& plan);
 
 // resolve_torch_engines.cpp: what of the ds_config FSDP and DDP take.
 void resolve_torch_engine(Resolver& resolver);
+// Whether FSDP reduces in every micro-step where nobody says: a loop by hand, without no_sync.
+bool reduces_by_default(const Workload& workload);
 
 // engine_from_plan.cpp: what the engine policies take.
 DType dtype_of(Precision precision);

@@ -45,6 +45,8 @@ enum class ScenarioKey {
   use_cache,
   outputs_held,
   gradients_held,
+  sync_each_batch,
+  expandable_segments,
   optimizer_implementation,
   fsdp_version,
   omp_num_threads,
@@ -64,10 +66,11 @@ enum class ScenarioKey {
   torch_version,
   transformers_version,
   trl_version,
+  accelerate_version,
 };
 
 inline constexpr std::size_t kScenarioKeyCount =
-    static_cast<std::size_t>(ScenarioKey::trl_version) + 1;
+    static_cast<std::size_t>(ScenarioKey::accelerate_version) + 1;
 
 enum class ScenarioType {
   text,            // a string

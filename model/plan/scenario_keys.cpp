@@ -250,6 +250,26 @@ const std::array<ScenarioKeyInfo, kScenarioKeyCount> kScenarioKeys = {{
      "zero_grad() comes between the forward and the backward pass, as Lightning calls it: under "
      "DDP "
      "and FSDP gradients stay through the next forward pass"},
+    {ScenarioKey::sync_each_batch,
+     "/workload/sync_each_batch",
+     "--sync-each-batch",
+     "",
+     ScenarioType::boolean,
+     "",
+     0,
+     0,
+     "FSDP reduces gradients in every micro-step and keeps them sharded: accelerate's option of "
+     "this name"},
+    {ScenarioKey::expandable_segments,
+     "/workload/expandable_segments",
+     "--expandable-segments",
+     "",
+     ScenarioType::boolean,
+     "",
+     0,
+     0,
+     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: the allocator maps pages instead of "
+     "keeping segments"},
     {ScenarioKey::optimizer_implementation,
      "/workload/optimizer_implementation",
      "--optimizer-implementation",
@@ -421,6 +441,15 @@ const std::array<ScenarioKeyInfo, kScenarioKeyCount> kScenarioKeys = {{
      0,
      0,
      "TRL version"},
+    {ScenarioKey::accelerate_version,
+     "/software/accelerate",
+     "--accelerate",
+     "",
+     ScenarioType::text,
+     "",
+     0,
+     0,
+     "accelerate version"},
 }};
 
 const ScenarioKeyInfo& info(ScenarioKey key) {

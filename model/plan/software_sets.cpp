@@ -169,6 +169,18 @@ Version usual_trl(const Version& transformers) {
   return table().trl.back().second;
 }
 
+Version usual_accelerate(const Version& transformers) {
+  std::optional<Version> oldest;
+  for (const SoftwareSet& set : table().sets) {
+    const auto release = parse_version(set.accelerate);
+    if (!release) continue;
+    if (transformers >= set.transformers) return *release;
+    oldest = release;
+  }
+  ZP_CHECK(oldest.has_value(), "configs/software.json has no accelerate");
+  return *oldest;
+}
+
 std::vector<Phrase> software_conflicts(const Model& model,
                                        const Gpu& gpu,
                                        const SoftwareReleases& releases) {

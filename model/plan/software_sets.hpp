@@ -74,6 +74,9 @@ std::vector<Phrase> software_conflicts(const Model& model,
 // transformers of its time (Requires-Dist of its METADATA).
 Version usual_trl(const Version& transformers);
 
+// The accelerate that was tried with it or, of the sets, with the nearest older one.
+Version usual_accelerate(const Version& transformers);
+
 // What the user said of releases.
 struct SoftwareSaid {
   std::optional<Version> deepspeed;

@@ -179,4 +179,9 @@ GraphOptions graph_options(const Plan& plan) {
   return options;
 }
 
+bool calls_fused_loss(const Plan& plan) {
+  const TokenScores code = score_options(plan).code;
+  return code != TokenScores::wide && code != TokenScores::chunks && code != TokenScores::values;
+}
+
 }  // namespace zeroplan

@@ -60,7 +60,7 @@ MemoryIntervals memory_intervals(const Plan& plan,
     if (!varied_lengths(plan).empty()) {
       gap_sd = std::hypot(gap_sd, gap * plan.coefficients[Coefficient::varied_reserved_gap_sd]);
     }
-  } else if (has_torch_allocator(plan)) {
+  } else if (has_torch_allocator(plan) && !plan.workload.expandable_segments) {
     gap = static_cast<double>(
         (usually_reserved(plan, gpu.peak_allocated) - gpu.peak_allocated).count());
     gap_sd = std::hypot(gap * plan.coefficients.relative_sd(Coefficient::reserved_gap_share),

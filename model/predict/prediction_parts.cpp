@@ -4,9 +4,12 @@
 
 #include "model/plan/trainer.hpp"
 #include "model/predict/gather_timeline.hpp"
+#include "model/predict/graph_options.hpp"
 #include "model/predict/job_time.hpp"
 #include "model/predict/memory_intervals.hpp"
 #include "model/predict/phase_verdict.hpp"
+#include "model/release_table.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -40,18 +43,32 @@ std::vector<Phrase> assumptions_of(const Plan& plan, const std::vector<Phrase>& 
   return all;
 }
 
+// What was asked for and changes nothing in this run.
+std::vector<Phrase> without_effect(const Plan& plan) {
+  const Workload& work = plan.workload;
+  std::vector<Phrase> found;
+  if (work.fused_loss && !plan.engine.embedded && !calls_fused_loss(plan)) {
+    found.push_back(
+        phrase("fused_loss has no effect on the logits: {} scores tokens in code of its own",
+               name(kTrainerKindNames, plan.trainer->kind)));
+  }
+  const auto attention = [&](const char* code, Attention runs) {
+    if (work.attention == runs) return;
+    found.push_back(phrase("attention {} has no effect: {}'s code runs {} whatever is asked for",
+                           name(kAttentionNames, work.attention),
+                           code,
+                           name(kAttentionNames, runs)));
+  };
+  if (plan.model->implementation_family == "chatglm") attention("ChatGLM", Attention::sdpa);
+  if (plan.model->model_type == "gpt_oss") attention("gpt-oss", Attention::eager);
+  return found;
+}
+
 std::vector<Phrase> warnings_of(const Plan& plan, const std::vector<Phrase>& of_step) {
   std::vector<Phrase> all = plan.warnings;
-  if (const Bytes held = frozen_weights_held(plan); held > Bytes::zero()) {
-    // TRL overrides use_reentrant where it must be true.
-    all.push_back(phrase(
-        "DeepSpeed {} keeps {:.1f} GiB of frozen weights gathered to the end of backward under "
-        "reentrant checkpointing: {}",
-        to_string(plan.software.deepspeed_release),
-        held.gib(),
-        forces_reentrance(plan) ? "DeepSpeed 0.18 does not" : "use_reentrant=False spares them"));
+  for (const std::vector<Phrase>& more : {release_traps(plan), without_effect(plan), of_step}) {
+    all.insert(all.end(), more.begin(), more.end());
   }
-  all.insert(all.end(), of_step.begin(), of_step.end());
   return all;
 }
 
@@ -84,6 +101,39 @@ void take_memory(const Plan& plan, const ShownMemory& shown, StepResult& result)
 }
 
 }  // namespace
+
+std::vector<Phrase> release_traps(const Plan& plan) {
+  std::vector<Phrase> traps;
+  const Software& software = plan.software;
+  const Workload& work = plan.workload;
+  if (const Bytes held = frozen_weights_held(plan); held > Bytes::zero()) {
+    // TRL overrides use_reentrant where it must be true.
+    traps.push_back(phrase(
+        "DeepSpeed {} keeps {:.1f} GiB of frozen weights gathered to the end of backward under "
+        "reentrant checkpointing: {}",
+        to_string(software.deepspeed_release),
+        held.gib(),
+        forces_reentrance(plan) ? "DeepSpeed 0.18 does not" : "use_reentrant=False spares them"));
+  }
+  const bool recomputes_plainly =
+      work.activation_checkpointing != ActivationCheckpointing::none && !work.checkpoint_reentrant;
+  if (work.engine == TrainingEngine::deepspeed && plan.engine.stage == 3 && recomputes_plainly &&
+      plan.engine.acts(ReleaseRule::misses_recomputed_ends)) {
+    traps.push_back(
+        phrase("DeepSpeed {} keeps the weights of what is recomputed without reentrance gathered "
+               "until the optimizer step: DeepSpeed {} does not, nor does use_reentrant=True",
+               to_string(software.deepspeed_release),
+               to_string(release_row(ReleaseRule::misses_recomputed_ends).until)));
+  }
+  if (casts_frozen_weights(plan)) {
+    traps.push_back(
+        phrase("accelerate {} casts the frozen weights to fp32 under FSDP2, so that each GPU holds "
+               "twice the bytes of its shard: accelerate {} does not",
+               to_string(software.accelerate),
+               to_string(release_row(ReleaseRule::casts_frozen_for_fully_shard).until)));
+  }
+  return traps;
+}
 
 Interval<Seconds> step_interval(Seconds total, double relative_sd) {
   const double reach = kNinetyPercent * relative_sd;

@@ -48,6 +48,9 @@ PredictedStep analytic_step(const StepPrediction& estimate);
 // The 90 % interval of a step's time around `total`.
 Interval<Seconds> step_interval(Seconds total, double relative_sd);
 
+// What its releases are known to do wrong for the plan, one clause each, with the way out.
+std::vector<Phrase> release_traps(const Plan& plan);
+
 StepResult assemble(const Plan& plan, PredictionParts parts, const PredictOptions& options);
 
 }  // namespace zeroplan

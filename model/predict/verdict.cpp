@@ -16,116 +16,23 @@ std::string largest_category(const CategoryBytes& bytes) {
       kMemoryCategoryNames[static_cast<std::size_t>(std::distance(bytes.begin(), largest))]);
 }
 
-// Checkpointing comes first where it is enough, or where activations are the larger part; then the
-// stage, then offload, as transformers' guide to DeepSpeed has it ("How to Choose Which ZeRO Stage
-// and Offloads To Use For Best Performance"). `missing`: what the GPU lacks.
-std::string cheapest_gpu_change(const Plan& plan, const GpuMemory& gpu, Bytes missing) {
-  // Share of the activations by which the peak falls at least; 0.94 to 0.97 in predictions of seven
-  // models: the inputs of the blocks and the block at work stay.
-  constexpr double kRecomputed = 0.9;
-  const Workload& workload = plan.workload;
-  const Bytes in_blocks = at(gpu.breakdown_at_peak, MemoryCategory::activations);
-  const Bytes activations = in_blocks + at(gpu.breakdown_at_peak, MemoryCategory::logits);
-  const bool activations_decide = activations * 2 > gpu.peak_total;
-  const bool is_enough =
-      static_cast<double>(in_blocks.count()) * kRecomputed >= static_cast<double>(missing.count());
-  if ((activations_decide || is_enough) &&
-      workload.activation_checkpointing == ActivationCheckpointing::none) {
-    return "full activation checkpointing";
-  }
-  if (plan.workload.engine == TrainingEngine::ddp) return "FSDP or DeepSpeed";
-  const bool deepspeed = runs_deepspeed(plan.workload);
-  if (!deepspeed && plan.fsdp.sharding != Sharding::full) return "full sharding";
-  if (deepspeed && plan.engine.stage < 3 && plan.degrees.partition() > 1) return "ZeRO stage 3";
-  if (deepspeed && plan.engine.offload_optimizer.device == OffloadDevice::none &&
-      plan.engine.stage > 0) {
-    return "offload the optimizer to the CPU";
-  }
-  if (workload.micro_batch_size > 1) return "a smaller micro-batch";
-  if (activations_decide) return "shorter sequences";
-  return "more GPUs";
-}
-
 // Before a model that is loaded whole is sharded.
 bool decides_while_loading(const Plan& plan, const GpuMemory& gpu) {
   return plan.loads_whole && (gpu.peak_phase == Phase::load || gpu.peak_phase == Phase::init);
 }
 
-// The GPU lacks memory: of what, and what to change.
-Limit gpu_limit(const Plan& plan,
-                const MemoryPrediction& memory,
-                const GpuVerdict& need,
-                Bytes room,
-                double confidence) {
-  const GpuMemory& gpu = memory.gpu;
-  // What is cached and free at the peak need not be found.
-  const Bytes missing = std::max(memory.gpu_needed + need.margin, room) - room;
+// The GPU lacks memory: of what.
+Limit gpu_limit(
+    const Plan& plan, const GpuMemory& gpu, const GpuVerdict& need, Bytes room, double confidence) {
   Limit limit{.resource = Resource::gpu_memory,
               .needed = need.needed,
               .margin = need.margin,
               .confidence = confidence,
               .available = room,
-              .largest_term = largest_category(gpu.breakdown_at_peak),
-              .cheapest_change = cheapest_gpu_change(plan, gpu, missing)};
+              .largest_term = largest_category(gpu.breakdown_at_peak)};
   if (!decides_while_loading(plan, gpu)) return limit;
   limit.largest_term = "the whole four-bit model, which is loaded on each GPU before it is sharded";
-  const Phrase cpu =
-      phrase("device_map={} in from_pretrained (--load-device cpu)", "{\"\": \"cpu\"}");
-  limit.cheapest_change = plan.workload.engine == TrainingEngine::fsdp
-                              ? cpu
-                              : phrase("FSDP (--engine fsdp) with {}", cpu);
   return limit;
-}
-
-// What spares host memory without another machine: offloading less where the GPUs have the room,
-// by the model states alone and with a tenth of the GPU to spare; else the drives, which stage 3
-// has for the optimizer. Each where what leaves the host is enough of the `needed` bytes.
-std::string cheapest_host_change(const Plan& plan, const MemoryPrediction& memory, Bytes needed) {
-  constexpr double kUsable = 0.9;
-  constexpr std::int64_t kStates = 12;         // bytes a weight: master and two states
-  constexpr std::int64_t kAdam = kStates + 4;  // with an fp32 gradient
-  const EngineConfig& engine = plan.engine;
-  const bool loads_whole = engine.stage < 3 || !engine.stage3.zero_init;
-  if (memory.host.peak_phase == Phase::load && loads_whole) {
-    return "ZeRO stage 3, which loads partitioned";
-  }
-  if (plan.workload.engine != TrainingEngine::deepspeed || engine.stage == 0) {
-    return "more host memory";
-  }
-  const bool optimizer = engine.offload_optimizer.device == OffloadDevice::cpu;
-  const bool weights = engine.offload_parameter.device == OffloadDevice::cpu;
-  Elements all, trainable;
-  for (const EngineParameter& parameter : plan.engine_parameters) {
-    all += parameter.numel;
-    if (parameter.trainable) trainable += parameter.numel;
-  }
-  const std::int64_t ranks = plan.degrees.partition();
-  const Bytes shard = all * engine.model_dtype / ranks;
-  const Bytes states = trainable.times_width(kAdam) / ranks;
-  const Bytes on_host = trainable.times_width(kStates) / ranks;
-  const auto has_room = [&](Bytes more) {
-    const double used = static_cast<double>((memory.gpu.peak_total + more).count());
-    return used <= kUsable * static_cast<double>(memory.gpu.capacity.count());
-  };
-  const auto suffices = [&](Bytes less) {  // of one rank
-    return needed - less * plan.cluster.gpus_per_node() <= memory.host.capacity;
-  };
-  const Bytes kept = weights ? shard : Bytes::zero();
-  // Loading stays, and a save that gathers the weights.
-  const double scale = static_cast<double>(needed.count()) /
-                       static_cast<double>(std::max(Bytes::of(1), memory.host.peak).count());
-  const Bytes without = Bytes::nearest(
-      scale * static_cast<double>((memory.host.load_peak + all * engine.model_dtype).count()));
-  if (optimizer && has_room(states + kept) && without <= memory.host.capacity) {
-    return "no offload: the GPUs have the room";
-  }
-  if (weights && has_room(shard) && suffices(shard)) {
-    return "no offload of the weights: the GPUs have the room";
-  }
-  if (optimizer && engine.stage == 3 && plan.cluster.node.nvme && suffices(on_host)) {
-    return "the optimizer on NVMe";
-  }
-  return "more host memory";
 }
 
 // Weights on NVMe pass through a pool of pinned buffers, one a weight; DeepSpeed stops where a
@@ -272,14 +179,12 @@ Verdict judge(const Plan& plan,
   verdict.probability = of_gpu.probability * on_host * (on_nvme ? 1.0 : 0.0);
   verdict.fits = verdict.probability >= options.confidence;
   if (of_gpu.probability < options.confidence) {
-    verdict.limits.push_back(gpu_limit(plan, memory, of_gpu, gpu_room, options.confidence));
+    verdict.limits.push_back(gpu_limit(plan, gpu, of_gpu, gpu_room, options.confidence));
   }
   if (on_host < options.confidence) {
     const bool loading = memory.host.peak_phase == Phase::load;
-    Limit limit =
-        host.limit(memory.host.peak, loading ? "weights while loading" : "offloaded states", "");
-    limit.cheapest_change = cheapest_host_change(plan, memory, limit.enough());
-    verdict.limits.push_back(std::move(limit));
+    verdict.limits.push_back(
+        host.limit(memory.host.peak, loading ? "weights while loading" : "offloaded states", ""));
   }
   if (!on_nvme) {
     verdict.limits.push_back({Resource::nvme,
@@ -295,7 +200,7 @@ Verdict judge(const Plan& plan,
     const double alone = std::min(kSurest, options.confidence / on_host);
     const GpuVerdict joint{
         of_gpu.probability, of_gpu.needed, needed_for(demand, alone) - of_gpu.needed};
-    verdict.limits.push_back(gpu_limit(plan, memory, joint, gpu_room, options.confidence));
+    verdict.limits.push_back(gpu_limit(plan, gpu, joint, gpu_room, options.confidence));
   }
   judge_pool(plan, memory, verdict);
   return verdict;

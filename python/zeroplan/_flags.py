@@ -73,6 +73,8 @@ class RunFlags(TypedDict, total=False):
     use_cache: bool
     outputs_held: bool
     gradients_held: bool
+    sync_each_batch: bool
+    expandable_segments: bool
     optimizer_implementation: str
     fsdp_version: int
     omp_num_threads: int
@@ -100,6 +102,7 @@ class RunFlags(TypedDict, total=False):
     torch: str
     transformers: str
     trl: str
+    accelerate: str
     confidence: float
     """Probability that a fit must have (0.95)."""
 

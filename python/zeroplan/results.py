@@ -261,6 +261,8 @@ class Simulation(Result):
     """Of `simulate` alone, and of DeepSpeed's engine alone."""
     at_network: Optional[List[NetworkSpeed]] = None
     """Where the network between nodes was assumed: the speed at others."""
+    remedies: Optional[List[Dict[str, Any]]] = None
+    """Of `simulate` alone, where it does not fit: change, price, result."""
     id: Optional[str] = None
 
     @property
@@ -331,6 +333,8 @@ class Remedy(Result):
     """A change after which something fits."""
 
     change: str = ""
+    price: str = ""
+    """nothing, speed, training, host_memory or machines."""
     strategy: str = ""
     ds_config: Optional[Dict[str, Any]] = None
     result: Optional[Simulation] = None
@@ -346,6 +350,10 @@ class Fit(Result):
     strategies: List[Strategy] = field(default_factory=list)
     remedies: List[Remedy] = field(default_factory=list)
     """What to change, where nothing fits."""
+    tried: List[str] = field(default_factory=list)
+    """What else was tried, and is not enough."""
+    with_expandable_segments: Optional[Simulation] = None
+    """Where the recommended one runs near the GPU's limit: the same with PyTorch's expandable segments."""
     one_node: Optional[Strategy] = None
     """The best strategy on one node of several, where one is enough."""
     largest_micro_batch: Optional[int] = None

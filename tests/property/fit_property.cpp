@@ -103,7 +103,7 @@ TEST_CASE("remedies fit") {
     document["workload"]["activation_checkpointing"] = "none";
     INFO(document.dump());
     const FitAnswer answer = fit(read(document));
-    CHECK(answer.remedies.size() <= 3);
+    CHECK(answer.remedies.size() <= 4);
     for (const Remedy& remedy : answer.remedies) {
       INFO(remedy.change.english());
       CHECK(remedy.best.result.fits);

@@ -73,6 +73,14 @@ Json fsdp_section(const FsdpConfig& fsdp) {
   return section;
 }
 
+// TrainingArguments.accelerator_config.
+void add_sync(const Plan& plan, FormSettings& settings) {
+  if (!plan.workload.sync_each_batch || plan.workload.frontend != Frontend::hf_trainer) return;
+  const Json accumulation = Json::object({{"sync_each_batch", true}});
+  settings.push_back(
+      {"accelerator_config", Json::object({{"gradient_accumulation_kwargs", accumulation}})});
+}
+
 // ds_config.json or FSDP, as every tool that hands them to the Trainer takes them; DDP is what runs
 // where nothing is said.
 void add_engine(const Plan& plan, const FormPlace& place, FormSettings& settings) {
@@ -83,6 +91,7 @@ void add_engine(const Plan& plan, const FormPlace& place, FormSettings& settings
     settings.push_back(
         {"fsdp", sharding_word(fsdp) + (fsdp.offload ? " offload" : "") + " auto_wrap"});
     settings.push_back({"fsdp_config", fsdp_section(fsdp)});
+    add_sync(plan, settings);
   }
 }
 
@@ -206,6 +215,7 @@ void add_axolotl_engine(const Plan& plan, const FormPlace& place, FormSettings& 
     section["use_orig_params"] = true;
   }
   settings.push_back({"fsdp_config", section});
+  add_sync(plan, settings);
 }
 
 FormSettings of_axolotl(const Plan& plan, const FormPlace& place) {

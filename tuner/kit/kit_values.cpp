@@ -287,6 +287,9 @@ std::string environment_text(const Plan& plan) {
   const LinkKind network = cluster.inter_node.kind;
   std::string text =
       fmt::format("OMP_NUM_THREADS={}\nNCCL_DEBUG=WARN\n", threads_of_a_rank(cluster));
+  if (plan.workload.expandable_segments) {
+    text += "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n";
+  }
   // NCCL looks for InfiniBand and for peer-to-peer copies itself: only what the user said that
   // there is none of is switched off.
   const bool stated =

@@ -3,6 +3,7 @@
 A line of the record for each fact, when it is known.
 """
 import functools
+import os
 
 from . import records
 
@@ -73,9 +74,15 @@ def _note_batch(shape):
         records.write("fact", name="lengths", value=[_shortest, _longest])
 
 
+def _expands_segments():
+    settings = [os.environ.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")]
+    return any("expandable_segments:true" in setting.lower() for setting in settings)
+
+
 def _note_model(model, args, kwargs):
     import torch
 
+    once("expandable_segments", _expands_segments())
     software("torch", "transformers", "deepspeed", "accelerate", "peft", "trl")
     once("model", model.config.to_dict())
     once("class", type(model).__name__)
@@ -219,6 +226,8 @@ def watch_trainer(trainer):
         for name, dtype in (("bf16", "bfloat16"), ("fp16", "float16")):
             if getattr(arguments, name, False):
                 once("mixed_precision", dtype)
+        accumulation = getattr(getattr(arguments, "accelerator_config", None), "gradient_accumulation_kwargs", None)
+        once("sync_each_batch", bool((accumulation or {}).get("sync_each_batch")))
 
     _watch_constructor(trainer, note)
 

@@ -1,0 +1,169 @@
+#include "tuner/remedies.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "model/plan/scenario_reader.hpp"
+#include "simulator/simulate.hpp"
+#include "tests/catch.hpp"
+#include "tuner/fit_question.hpp"
+
+using namespace zeroplan;
+
+namespace {
+
+Scenario scenario_of(const std::string& model,
+                     const std::string& cluster,
+                     const std::string& workload,
+                     const std::string& more = "") {
+  const std::string text = R"({"model":")" + model + R"(","cluster":")" + cluster +
+                           R"(","workload":)" + workload + more + "}";
+  return parse_scenario(parse_json(text, "s.json").root, "s.json");
+}
+
+// Of a plan as it stands.
+Remedies remedies_of(const Scenario& scenario, std::optional<Bytes> capacity = {}) {
+  const Variations variations(scenario, capacity);
+  const StepResult result = played(variations.base(), {});
+  REQUIRE_FALSE(result.fits);
+  return find_remedies(variations, result, {});
+}
+
+const TriedRemedy& first(const Remedies& remedies) {
+  REQUIRE_FALSE(remedies.that_fit.empty());
+  return remedies.tried[remedies.that_fit.front()];
+}
+
+bool names(const Remedies& remedies, const std::string& words) {
+  return std::any_of(remedies.that_fit.begin(), remedies.that_fit.end(), [&](std::size_t i) {
+    return remedies.tried[i].change.english().find(words) != std::string::npos;
+  });
+}
+
+const char* const kZero2 =
+    R"(,"ds_config":{"bf16":{"enabled":true},"zero_optimization":{"stage":2}})";
+const char* const kZero3 =
+    R"(,"ds_config":{"bf16":{"enabled":true},"zero_optimization":{"stage":3}})";
+
+}  // namespace
+
+TEST_CASE("every remedy was simulated and fits, in the order of prices") {
+  const Remedies remedies =
+      remedies_of(scenario_of("llama-2-7b", "8xA100-40G", R"({"sequence_length":1024})", kZero2));
+  RemedyPrice before = RemedyPrice::nothing;
+  for (const std::size_t i : remedies.that_fit) {
+    const TriedRemedy& one = remedies.tried[i];
+    INFO(one.change.english());
+    CHECK(one.fits());
+    CHECK(one.outcome->simulated);
+    CHECK(simulate(one.outcome->plan).fits);
+    CHECK(one.price >= before);
+    before = one.price;
+  }
+  CHECK_FALSE(remedies.that_fit.empty());
+}
+
+TEST_CASE("logits are told a loss without logits, not an offload of adapters' states") {
+  const Remedies remedies =
+      remedies_of(scenario_of("llama-3.1-8b",
+                              "8xA100-80G",
+                              R"({"sequence_length":8192,"micro_batch_size":6,"method":"lora",
+          "activation_checkpointing":"full"})",
+                              kZero3));
+  CHECK(first(remedies).change.english().find("--fused-loss true") != std::string::npos);
+  CHECK_FALSE(names(remedies, "offload the optimizer"));
+}
+
+TEST_CASE("four-bit weights are told a loss without logits, too") {
+  const Remedies remedies = remedies_of(
+      scenario_of("llama-3.1-8b",
+                  "1xH100",
+                  R"({"sequence_length":51974,"method":"qlora","activation_checkpointing":"full"})",
+                  kZero3));
+  CHECK(first(remedies).change.english().find("--fused-loss true") != std::string::npos);
+  CHECK(first(remedies).price == RemedyPrice::nothing);
+}
+
+TEST_CASE("a micro-batch and a length are the largest that fit") {
+  const Scenario scenario = scenario_of("qwen2.5-0.5b",
+                                        "1xRTX4090",
+                                        R"({"sequence_length":2048,"micro_batch_size":64,
+                                            "fused_loss":false,"activation_checkpointing":"full"})",
+                                        kZero2);
+  const Remedies remedies = remedies_of(scenario);
+  const Variations variations(scenario);
+  int sized = 0;
+  for (const std::size_t i : remedies.that_fit) {
+    const TriedRemedy& one = remedies.tried[i];
+    if (one.variation.changes.size() != 2) continue;
+    const auto* key = std::get_if<ScenarioKey>(&one.variation.changes.front().key);
+    if (key == nullptr || *key != ScenarioKey::micro_batch_size) continue;
+    ++sized;
+    const std::int64_t size = one.variation.changes.front().value.as_integer();
+    CHECK(64 % size == 0);
+    // The next of the batch's divisors does not.
+    const Variation next{{{ScenarioKey::micro_batch_size, Json(size * 2)},
+                          {ScenarioKey::gradient_accumulation_steps, Json(64 / (size * 2))}}};
+    if (size < 32) CHECK_FALSE(simulate(variations.plan(next)).fits);
+  }
+  CHECK(sized == 1);
+}
+
+TEST_CASE("the trap of a release is told the other release") {
+  const Remedies remedies = remedies_of(scenario_of(
+      "llama-3-70b",
+      "8xA100-80G",
+      R"({"sequence_length":2048,"activation_checkpointing":"full","checkpoint_reentrant":false})",
+      R"(,"software":{"deepspeed":"0.16.4"},"ds_config":{"bf16":{"enabled":true},
+         "zero_optimization":{"stage":3,"offload_optimizer":{"device":"cpu","pin_memory":true}}})"));
+  CHECK(names(remedies, "--deepspeed 0.16.8"));
+  CHECK(names(remedies, "--checkpoint-reentrant true"));
+  for (const std::size_t i : remedies.that_fit) {
+    CHECK(remedies.tried[i].price != RemedyPrice::machines);
+  }
+}
+
+TEST_CASE("gradients that FSDP accumulates are told to be reduced") {
+  const Remedies remedies = remedies_of(
+      scenario_of("qwen2.5-32b",
+                  "8xH100",
+                  R"({"engine":"fsdp","optimizer":"adamw8bit","gradient_accumulation_steps":8,
+          "sequence_length":10240,"activation_checkpointing":"full","checkpoint_reentrant":false,
+          "attention":"flash"})"));
+  CHECK(names(remedies, "--gas 1"));
+  CHECK(names(remedies, "--sync-each-batch true"));
+}
+
+TEST_CASE("a smaller GPU than the catalog's needs more") {
+  const Scenario scenario =
+      scenario_of("llama-2-7b", "8xA100-80G", R"({"sequence_length":1024})", kZero2);
+  const Remedies hard = remedies_of(scenario, Bytes::gib(20));
+  REQUIRE_FALSE(hard.that_fit.empty());
+  for (const std::size_t i : hard.that_fit) CHECK(hard.tried[i].fits());
+}
+
+TEST_CASE("where no single change fits they are added up, and none is superfluous") {
+  const Scenario scenario = scenario_of("llama-2-7b",
+                                        "1xRTX4090",
+                                        R"({"sequence_length":2048,"fused_loss":false,
+                                                 "micro_batch_size":16})",
+                                        kZero2);
+  const Variations variations(scenario, Bytes::gib(12));
+  const StepResult result = played(variations.base(), {});
+  const Remedies remedies = find_remedies(variations, result, {});
+  REQUIRE_FALSE(remedies.that_fit.empty());
+  for (const std::size_t i : remedies.that_fit) {
+    INFO(remedies.tried[i].change.english());
+    CHECK(remedies.tried[i].fits());
+  }
+}
+
+TEST_CASE("one GPU has nothing to partition over") {
+  const Scenario scenario =
+      scenario_of("llama-2-7b", "1xA100-80G", R"({"sequence_length":2048})", kZero2);
+  const Variations variations(scenario);
+  const Remedies remedies = find_remedies(variations, played(variations.base(), {}), {});
+  for (const TriedRemedy& one : remedies.tried) {
+    CHECK(one.change.english().find("ZeRO stage") == std::string::npos);
+  }
+}

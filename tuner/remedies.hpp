@@ -1,0 +1,72 @@
+// What makes a run fit that does not: the one place that answers `fit`, `tune`, `simulate`,
+// `explain`, `report` and `rehearse`.
+//
+// A catalogue of changes (remedy_catalogue.hpp) is tried on a subject: a question whose strategy is
+// free, or a plan as it stands. Whatever is told as fitting was simulated and fits. In the order of
+// what they cost: nothing, speed, another training, host memory, machines; of one price the change
+// of the largest part of the memory first. What has a size (micro-batch, length, nodes) is
+// bisected: the largest that fits, as the simulator sees it. Where no single change does, they are
+// added up in the same order, and those of the sum that are not needed are left out again. Checked
+// by tests/unit/tuner/remedies_test.cpp and tests/property/fit_property.cpp.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tuner/fit_answer.hpp"
+#include "tuner/variations.hpp"
+
+namespace zeroplan {
+
+// What remedies are tried on.
+class RemedySubject {
+ public:
+  virtual ~RemedySubject() = default;
+
+  // As it is, and what became of it: it does not fit.
+  virtual const Scenario& scenario() const = 0;
+  virtual const Plan& plan() const = 0;
+  virtual const StepResult& result() const = 0;
+  // Of what there is too little.
+  virtual bool lacks(Resource resource) const;
+  // Whether the stage, offload and checkpointing are looked for anyway.
+  virtual bool chooses_strategy() const = 0;
+  // By the analytic estimate the best of the changed run; absent where it is refused.
+  virtual std::optional<StrategyResult> roughly(const Variation& change) const = 0;
+  // The same, simulated: the best that fits; else the nearest, or what the estimate sees to be far
+  // from fitting.
+  virtual std::optional<StrategyResult> best(const Variation& change) const = 0;
+  // Whether the changed run fits with the strategy of `like`, simulated.
+  virtual bool fits(const Variation& change, const StrategyResult& like) const = 0;
+};
+
+struct TriedRemedy {
+  Phrase change;
+  RemedyPrice price = RemedyPrice::nothing;
+  Variation variation;
+  std::optional<StrategyResult> outcome;  // absent: refused
+
+  bool fits() const { return outcome && outcome->simulated && outcome->result.fits; }
+};
+
+struct Remedies {
+  std::vector<TriedRemedy> tried;     // in the order of their prices, sums last
+  std::vector<std::size_t> that_fit;  // indices of `tried`, the cheapest first
+};
+
+// Stops behind the price at which so many fit.
+Remedies find_remedies(const RemedySubject& subject, std::size_t enough = 3);
+
+// The same for a plan as it stands. `result`: its own. `resource`: what ran out; nothing: what
+// `result` says.
+Remedies find_remedies(const Variations& variations,
+                       const StepResult& result,
+                       const PredictOptions& options,
+                       std::optional<Resource> resource = std::nullopt);
+
+// What of them is told: the first few that fit.
+std::vector<Remedy> fitting(Remedies remedies, std::size_t most = 4);
+
+}  // namespace zeroplan

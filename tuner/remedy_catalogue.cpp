@@ -1,0 +1,633 @@
+#include "tuner/remedy_catalogue.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "model/hardware/cluster.hpp"
+#include "model/implementations/hf_liger.hpp"
+#include "model/implementations/implementations.hpp"
+#include "model/plan/trainer.hpp"
+#include "model/predict/graph_options.hpp"
+#include "model/release_table.hpp"
+#include "model/releases.hpp"
+#include "tuner/headroom.hpp"
+#include "tuner/packages.hpp"
+#include "tuner/remedies.hpp"
+
+namespace zeroplan {
+namespace {
+
+// Buckets of a tenth of DeepSpeed's default still hide latency on every link we know.
+constexpr std::int64_t kSmallBucket = 50'000'000;
+constexpr std::int64_t kSpareSubGroup = 10'000'000;
+
+Json cpu() { return Json(name(OffloadDevice::cpu)); }
+Json none() { return Json(name(OffloadDevice::none)); }
+
+Json evaluation_json(const EvaluationSettings& settings) {
+  Json inside = Json::object({{"batch_size", settings.batch_size}});
+  if (settings.accumulation_steps > 0) inside["accumulation_steps"] = settings.accumulation_steps;
+  if (settings.samples > 0) inside["samples"] = settings.samples;
+  return Json::object({{settings.keeps_logits ? "logits" : "loss", inside}});
+}
+
+class Catalogue {
+ public:
+  explicit Catalogue(const RemedySubject& subject)
+      : subject_(subject),
+        plan_(subject.plan()),
+        workload_(plan_.workload),
+        free_(subject.chooses_strategy()),
+        deepspeed_(runs_deepspeed(plan_.workload)),
+        sharded_(plan_.engine.stage == 3 && deepspeed_) {}
+
+  std::vector<RemedyCandidate> all() {
+    if (subject_.lacks(Resource::gpu_memory)) {
+      add_free();
+      add_slower();
+      add_other_training();
+    }
+    if (subject_.lacks(Resource::host_memory)) add_less_on_host();
+    if (subject_.lacks(Resource::host_memory) || free_) add_more_host_memory();
+    add_more_nodes();
+    sort();
+    return std::move(found_);
+  }
+
+ private:
+  bool says(ScenarioKey key) const { return subject_.scenario().find(key) != nullptr; }
+  bool has_file() const { return says(ScenarioKey::ds_config); }
+
+  // --- how candidates are made
+
+  RemedyCandidate& add(RemedyPrice price,
+                       MemoryCategory acts,
+                       Phrase text,
+                       std::vector<Change> changes) {
+    Variation variation{std::move(changes), {}, {}};
+    found_.push_back({price,
+                      acts,
+                      false,
+                      {},
+                      [text = std::move(text)](std::int64_t) { return text; },
+                      [variation = std::move(variation)](std::int64_t) { return variation; }});
+    return found_.back();
+  }
+
+  void sort() {
+    const CategoryBytes& peak = subject_.result().gpu.breakdown_at_peak;
+    std::stable_sort(
+        found_.begin(), found_.end(), [&](const RemedyCandidate& a, const RemedyCandidate& b) {
+          if (a.price != b.price) return a.price < b.price;
+          if (a.decides != b.decides) return a.decides;
+          if (a.price >= RemedyPrice::training) return false;
+          return at(peak, a.acts) > at(peak, b.acts);
+        });
+  }
+
+  // --- what costs nothing
+
+  void add_free() {
+    add_evaluation();
+    add_fused_loss();
+    add_attention();
+    add_release();
+    add_reentrance();
+    add_expandable_segments();
+    add_loading_on_host();
+    add_no_accumulation();
+    add_buckets();
+    add_engine();
+  }
+
+  void add_fused_loss() {
+    const bool can = !says(ScenarioKey::fused_loss) && !workload_.fused_loss &&
+                     runs_packages(plan_.cluster.gpu) && !plan_.engine.embedded &&
+                     calls_fused_loss(plan_) && workload_.implementation == Implementation::hf &&
+                     workload_.precision != Precision::fp32 && hf::liger_patches(*plan_.model);
+    if (!can) return;
+    add(RemedyPrice::nothing,
+        MemoryCategory::logits,
+        "take a loss that never holds all logits: liger-kernel (--fused-loss true)",
+        {{ScenarioKey::fused_loss, Json(true)}});
+  }
+
+  void add_attention() {
+    if (plan_.engine.embedded || workload_.implementation != Implementation::hf) return;
+    if (has_fused_attention(plan_, workload_.attention)) return;
+    for (const Attention kind : {Attention::sdpa, Attention::flash}) {
+      if (kind == workload_.attention || !has_fused_attention(plan_, kind)) continue;
+      if (kind == Attention::flash && !runs_packages(plan_.cluster.gpu)) continue;
+      add(RemedyPrice::nothing,
+          MemoryCategory::activations,
+          kind == Attention::sdpa ? "take attention that keeps no scores (--attention sdpa)"
+                                  : "take attention that keeps no scores: flash-attn (--attention "
+                                    "flash)",
+          {{ScenarioKey::attention, Json(name(kAttentionNames, kind))}});
+      return;
+    }
+  }
+
+  bool recomputes() const {
+    return free_ || workload_.activation_checkpointing != ActivationCheckpointing::none;
+  }
+
+  // A release that keeps weights longer than others do.
+  void add_release() {
+    const auto release =
+        [&](ScenarioKey key, const char* package, const Version& other, const Version& now) {
+          add(RemedyPrice::nothing,
+              MemoryCategory::parameters,
+              phrase("{} {} instead of {} ({} {})",
+                     package,
+                     to_string(other),
+                     to_string(now),
+                     info(key).flag,
+                     to_string(other)),
+              {{key, Json(to_string(other))}});
+        };
+    const Software& software = plan_.software;
+    if (deepspeed_ && (sharded_ || free_) && recomputes() &&
+        plan_.engine.acts(ReleaseRule::misses_recomputed_ends)) {
+      release(ScenarioKey::deepspeed_version,
+              "DeepSpeed",
+              release_row(ReleaseRule::misses_recomputed_ends).until,
+              software.deepspeed_release);
+    }
+    if (workload_.engine == TrainingEngine::fsdp && workload_.fsdp_version == 2 &&
+        workload_.method == Method::lora &&
+        software.accelerate_acts(ReleaseRule::casts_frozen_for_fully_shard)) {
+      release(ScenarioKey::accelerate_version,
+              "accelerate",
+              release_row(ReleaseRule::casts_frozen_for_fully_shard).until,
+              software.accelerate);
+    }
+  }
+
+  void add_reentrance() {
+    if (!deepspeed_ || plan_.engine.embedded || !recomputes() || forces_reentrance(plan_)) return;
+    // `fit` decides where nobody said.
+    if (free_ ? !says(ScenarioKey::checkpoint_reentrant) : !sharded_) return;
+    const bool other = !workload_.checkpoint_reentrant;
+    const bool may_spare = other ? plan_.engine.acts(ReleaseRule::misses_recomputed_ends)
+                                 : workload_.method != Method::full;
+    if (!may_spare) return;
+    add(RemedyPrice::nothing,
+        MemoryCategory::parameters,
+        other ? "checkpoint with use_reentrant=True (--checkpoint-reentrant true)"
+              : "checkpoint with use_reentrant=False (--checkpoint-reentrant false)",
+        {{ScenarioKey::checkpoint_reentrant, Json(other)}});
+  }
+
+  void add_expandable_segments() {
+    if (!may_expand_segments(plan_)) return;
+    add(RemedyPrice::nothing,
+        MemoryCategory::fragmentation,
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (--expandable-segments true)",
+        {{ScenarioKey::expandable_segments, Json(true)}});
+  }
+
+  void add_evaluation() {
+    if (plan_.evaluation == nullptr) return;
+    const EvaluationSettings now = *plan_.evaluation;
+    const auto one = [&](const EvaluationSettings& settings, const Phrase& change) {
+      add(RemedyPrice::nothing,
+          MemoryCategory::logits,
+          phrase("evaluate with {}", change),
+          {{ScenarioKey::evaluation, evaluation_json(settings)}})
+          .decides = evaluation_decides();
+    };
+    EvaluationSettings tried = now;
+    if (now.keeps_logits) {
+      tried.accumulation_steps = 1;
+      if (now.accumulation_steps != 1) one(tried, "eval_accumulation_steps 1");
+      tried = now;
+      tried.keeps_logits = false;
+      one(tried, "prediction_loss_only");
+    }
+    if (now.batch_size == 1) return;
+    std::vector<std::int64_t> sizes;
+    for (std::int64_t rows = 1; rows < now.batch_size; ++rows) sizes.push_back(rows);
+    found_.push_back(
+        {RemedyPrice::nothing,
+         MemoryCategory::logits,
+         evaluation_decides(),
+         std::move(sizes),
+         [keeps = now.keeps_logits](std::int64_t rows) {
+           const Phrase size = phrase("per_device_eval_batch_size {}", rows);
+           return phrase("evaluate with {}",
+                         keeps ? phrase("{} and prediction_loss_only", size) : size);
+         },
+         [tried](std::int64_t rows) {
+           EvaluationSettings smaller = tried;
+           smaller.batch_size = rows;
+           return Variation{{{ScenarioKey::evaluation, evaluation_json(smaller)}}, {}, {}};
+         }});
+  }
+
+  bool evaluation_decides() const {
+    const std::vector<Limit>& limits = subject_.result().limits;
+    return !limits.empty() && limits.back().largest_term.english().starts_with("evaluation");
+  }
+
+  // Four-bit weights that wait on the host until FSDP shards them.
+  void add_loading_on_host() {
+    if (!plan_.loads_whole || workload_.engine != TrainingEngine::fsdp) return;
+    const Phase peak = subject_.result().gpu.peak_phase;
+    add(RemedyPrice::nothing,
+        MemoryCategory::parameters,
+        phrase("load the four-bit weights on the host: device_map={} in from_pretrained "
+               "(--load-device cpu)",
+               "{\"\": \"cpu\"}"),
+        {{ScenarioKey::load_device, cpu()}})
+        .decides = peak == Phase::load || peak == Phase::init;
+  }
+
+  // Gradients that FSDP accumulates are whole on every GPU.
+  void add_no_accumulation() {
+    const std::int64_t steps = workload_.gradient_accumulation_steps;
+    if (workload_.engine != TrainingEngine::fsdp || steps == 1 || workload_.sync_each_batch) return;
+    const std::int64_t now = workload_.micro_batch_size * plan_.degrees.data;
+    add(RemedyPrice::nothing,
+        MemoryCategory::gradients,
+        phrase("no gradient accumulation, so that gradients are sharded at once (--gas 1): {} "
+               "sequences a step instead of {}",
+               now,
+               now * steps),
+        {{ScenarioKey::micro_batch_size, Json(workload_.micro_batch_size)},
+         {ScenarioKey::gradient_accumulation_steps, Json(std::int64_t{1})}});
+  }
+
+  void add_buckets() {
+    if (!deepspeed_ || plan_.engine.embedded || plan_.engine.stage == 0) return;
+    if (free_ && !has_file()) return;  // sized for the model
+    std::vector<Change> changes;
+    if (plan_.engine.reduce_bucket.count() > kSmallBucket) {
+      changes.push_back({Knob::reduce_bucket_size, Json(kSmallBucket)});
+    }
+    const Json prefetch = value_of(plan_, Knob::stage3_prefetch_bucket_size);
+    if (sharded_ && prefetch.is_integer() && prefetch.as_integer() > kSmallBucket) {
+      changes.push_back({Knob::stage3_prefetch_bucket_size, Json(kSmallBucket)});
+    }
+    if (changes.empty()) return;
+    Phrase text = changes.size() == 2
+                      ? "buckets of 5e7 elements (reduce_bucket_size, stage3_prefetch_bucket_size)"
+                  : std::get<Knob>(changes.front().key) == Knob::reduce_bucket_size
+                      ? "buckets of 5e7 elements (reduce_bucket_size)"
+                      : "buckets of 5e7 elements (stage3_prefetch_bucket_size)";
+    add(RemedyPrice::nothing,
+        MemoryCategory::communication_buffers,
+        std::move(text),
+        std::move(changes));
+  }
+
+  void add_engine() {
+    const bool can = plan_.trainer == nullptr && plan_.stages.empty() &&
+                     plan_.degrees.tensor == 1 && plan_.degrees.sequence == 1 &&
+                     workload_.implementation == Implementation::hf && !plan_.engine.embedded;
+    if (!can || plan_.degrees.data == 1) return;
+    const auto under = [&](TrainingEngine engine, Phrase text) {
+      std::vector<Change> changes = {
+          {ScenarioKey::engine, Json(name(kTrainingEngineNames, engine))}};
+      if (!free_) changes.push_back({Knob::zero_stage, Json(std::int64_t{3})});
+      add(RemedyPrice::nothing, MemoryCategory::parameters, std::move(text), std::move(changes));
+    };
+    if (workload_.engine != TrainingEngine::fsdp && workload_.method != Method::full) {
+      under(TrainingEngine::fsdp, "train under FSDP (--engine fsdp)");
+    }
+    if (workload_.engine != TrainingEngine::deepspeed) {
+      under(TrainingEngine::deepspeed,
+            free_ ? "train under DeepSpeed (--engine deepspeed)"
+                  : "train under DeepSpeed's stage 3 (--engine deepspeed --stage 3)");
+    }
+  }
+
+  // --- what costs speed
+
+  void add_slower() {
+    add_checkpointing();
+    add_precision();
+    add_sync();
+    add_stages();
+    add_micro_batch();
+    add_activation_offload();
+    add_offload();
+  }
+
+  void add_checkpointing() {
+    if (workload_.activation_checkpointing == ActivationCheckpointing::full) return;
+    if (plan_.trainer != nullptr && plan_.trainer->trains_values()) return;
+    if (free_ && !says(ScenarioKey::activation_checkpointing)) return;
+    add(RemedyPrice::speed,
+        MemoryCategory::activations,
+        "use full activation checkpointing (--ckpt full)",
+        {{ScenarioKey::activation_checkpointing,
+          Json(name(kActivationCheckpointingNames, ActivationCheckpointing::full))}});
+  }
+
+  void add_precision() {
+    if (workload_.precision != Precision::fp32) return;
+    const bool bf16 = plan_.cluster.gpu.bf16_supported;
+    std::vector<Change> changes = {{ScenarioKey::precision, Json(bf16 ? "bf16" : "fp16")}};
+    if (deepspeed_ && has_file()) {
+      changes.push_back({bf16 ? Knob::bf16_enabled : Knob::fp16_enabled, Json(true)});
+    }
+    add(RemedyPrice::speed,
+        MemoryCategory::activations,
+        phrase("train in {} instead of fp32 (--precision {})",
+               bf16 ? "bf16" : "fp16",
+               bf16 ? "bf16" : "fp16"),
+        std::move(changes));
+  }
+
+  void add_sync() {
+    if (workload_.engine != TrainingEngine::fsdp || workload_.gradient_accumulation_steps == 1 ||
+        workload_.sync_each_batch || workload_.frontend != Frontend::hf_trainer ||
+        plan_.software.transformers_act(ReleaseRule::ignores_sync_each_batch)) {
+      return;
+    }
+    add(RemedyPrice::speed,
+        MemoryCategory::gradients,
+        "reduce gradients in every micro-step: sync_each_batch (--sync-each-batch true)",
+        {{ScenarioKey::sync_each_batch, Json(true)}});
+  }
+
+  void add_stages() {
+    if (free_ || !deepspeed_ || plan_.degrees.partition() == 1 || !plan_.stages.empty()) return;
+    for (std::int64_t stage = plan_.engine.stage + 1; stage <= 3; ++stage) {
+      add(RemedyPrice::speed,
+          stage == 3   ? MemoryCategory::parameters
+          : stage == 2 ? MemoryCategory::gradients
+                       : MemoryCategory::optimizer_states,
+          phrase("ZeRO stage {} instead of {} (--stage {})", stage, plan_.engine.stage, stage),
+          {{Knob::zero_stage, Json(stage)}});
+    }
+  }
+
+  // The same batch in smaller parts.
+  void add_micro_batch() {
+    const std::int64_t now = workload_.micro_batch_size;
+    const std::int64_t steps = workload_.gradient_accumulation_steps;
+    std::vector<std::int64_t> sizes;
+    for (std::int64_t size = 1; size < now; ++size) {
+      if (now * steps % size == 0) sizes.push_back(size);
+    }
+    if (sizes.empty()) return;
+    found_.push_back({RemedyPrice::speed,
+                      logits_decide() ? MemoryCategory::logits : MemoryCategory::activations,
+                      false,
+                      std::move(sizes),
+                      [now, steps](std::int64_t size) {
+                        return phrase("use micro-batch {} instead of {} (--mbs {} --gas {})",
+                                      size,
+                                      now,
+                                      size,
+                                      now * steps / size);
+                      },
+                      [now, steps](std::int64_t size) {
+                        return Variation{
+                            {{ScenarioKey::micro_batch_size, Json(size)},
+                             {ScenarioKey::gradient_accumulation_steps, Json(now * steps / size)}},
+                            {},
+                            {}};
+                      }});
+  }
+
+  bool logits_decide() const {
+    const CategoryBytes& peak = subject_.result().gpu.breakdown_at_peak;
+    return at(peak, MemoryCategory::logits) > at(peak, MemoryCategory::activations);
+  }
+
+  void add_activation_offload() {
+    if (workload_.activation_offload != ActivationOffload::none) return;
+    if (workload_.activation_checkpointing != ActivationCheckpointing::full) return;
+    if (plan_.trainer != nullptr || !plan_.stages.empty() || plan_.engine.embedded) return;
+    add(RemedyPrice::speed,
+        MemoryCategory::activations,
+        "keep the checkpoints of activations in host memory (--activation-offload cpu)",
+        {{ScenarioKey::activation_offload, cpu()}});
+  }
+
+  void add_offload() {
+    if (free_ || !deepspeed_ || plan_.engine.embedded || !plan_.stages.empty()) {
+      add_fsdp_offload();
+      return;
+    }
+    // Below stage 1 there is nothing that could be offloaded.
+    std::vector<Change> optimizer;
+    if (plan_.engine.stage == 0) {
+      optimizer.push_back({Knob::zero_stage, Json(std::int64_t{2})});
+    }
+    optimizer.push_back({Knob::offload_optimizer_device, cpu()});
+    if (plan_.engine.offload_optimizer.device == OffloadDevice::none) {
+      add(RemedyPrice::speed,
+          MemoryCategory::optimizer_states,
+          "offload the optimizer to the CPU (--offload-optimizer cpu)",
+          std::move(optimizer));
+    }
+    if (plan_.engine.offload_parameter.device != OffloadDevice::none) return;
+    add(RemedyPrice::speed,
+        MemoryCategory::parameters,
+        "offload optimizer and weights to the CPU (--stage 3 --offload-optimizer cpu "
+        "--offload-param cpu)",
+        {{Knob::zero_stage, Json(std::int64_t{3})},
+         {Knob::offload_optimizer_device, cpu()},
+         {Knob::offload_param_device, cpu()}});
+  }
+
+  void add_fsdp_offload() {
+    if (free_ || workload_.engine != TrainingEngine::fsdp || plan_.fsdp.offload) return;
+    add(RemedyPrice::speed,
+        MemoryCategory::parameters,
+        "offload shards and optimizer to the CPU (--offload-param cpu)",
+        {{Knob::offload_param_device, cpu()}});
+  }
+
+  // --- what trains otherwise
+
+  void add_other_training() {
+    add_half_weights();
+    add_shorter_sequences();
+    if (workload_.method != Method::full || plan_.engine.embedded ||
+        workload_.implementation != Implementation::hf || !plan_.stages.empty() ||
+        plan_.degrees.tensor > 1 || plan_.trainer != nullptr) {
+      return;
+    }
+    for (const Method method : {Method::lora, Method::qlora}) {
+      const std::string text(name(kMethodNames, method));
+      add(RemedyPrice::training,
+          MemoryCategory::optimizer_states,
+          method == Method::lora ? "train adapters instead of all weights (--method lora)"
+                                 : "train adapters beside four-bit weights (--method qlora)",
+          {{ScenarioKey::method, Json(text)}});
+    }
+  }
+
+  // Weights in 16 bits where FSDP and DDP keep fp32 beside 16-bit arithmetic: Adam's states follow.
+  void add_half_weights() {
+    const bool fsdp = workload_.engine == TrainingEngine::fsdp;
+    if (!is_torch_engine(workload_.engine) || workload_.precision != Precision::bf16) return;
+    if ((fsdp ? plan_.fsdp.storage_dtype : plan_.ddp.weight_dtype) != DType::fp32) return;
+    add(RemedyPrice::training,
+        MemoryCategory::optimizer_states,
+        fsdp
+            ? "train in bf16 without mixed precision (dtype=torch.bfloat16, bf16=False): no fp32 "
+              "copy of the weights"
+            : "load the weights in bf16 (dtype=torch.bfloat16): gradients and Adam's states are in "
+              "bf16, too",
+        {{ScenarioKey::weights_dtype, Json(fsdp ? "pure-bf16" : "bf16")}});
+  }
+
+  void add_shorter_sequences() {
+    const std::int64_t now = workload_.sequence_length;
+    std::vector<std::int64_t> sizes;
+    for (std::int64_t length = kSequenceQuantum; length < now; length += kSequenceQuantum) {
+      if (length % workload_.sequence_parallel == 0) sizes.push_back(length);
+    }
+    if (sizes.empty()) return;
+    found_.push_back({RemedyPrice::training,
+                      MemoryCategory::activations,
+                      false,
+                      std::move(sizes),
+                      [now](std::int64_t length) {
+                        return phrase("shorten sequences to {} tokens (from {})", length, now);
+                      },
+                      [](std::int64_t length) {
+                        return Variation{{{ScenarioKey::sequence_length, Json(length)}}, {}, {}};
+                      }});
+  }
+
+  // --- what the host holds
+
+  void add_less_on_host() {
+    if (!deepspeed_ || plan_.engine.embedded) return;
+    const bool optimizer = plan_.engine.offload_optimizer.device == OffloadDevice::cpu;
+    const bool weights = plan_.engine.offload_parameter.device == OffloadDevice::cpu;
+    const auto host = [&](RemedyPrice price, Phrase text, std::vector<Change> changes) {
+      add(price, MemoryCategory::optimizer_states, std::move(text), std::move(changes));
+    };
+    add_leaner_offload(optimizer, weights);
+    if (free_) return;
+    if (plan_.engine.stage < 3) {
+      host(RemedyPrice::speed,
+           "ZeRO stage 3, which loads partitioned (--stage 3)",
+           {{Knob::zero_stage, Json(std::int64_t{3})}});
+    }
+    if (optimizer) {
+      host(RemedyPrice::nothing,
+           "no offload: the GPUs have the room",
+           {{Knob::offload_optimizer_device, none()}, {Knob::offload_param_device, none()}});
+    }
+    if (weights) {
+      host(RemedyPrice::nothing,
+           "no offload of the weights: the GPUs have the room",
+           {{Knob::offload_param_device, none()}});
+    }
+    if (!plan_.cluster.node.nvme || plan_.engine.stage < 3 || !optimizer) return;
+    const Json nvme(name(OffloadDevice::nvme));
+    host(RemedyPrice::speed,
+         "the optimizer on NVMe (--offload-optimizer nvme)",
+         {{Knob::offload_optimizer_device, nvme}});
+    if (weights) {
+      host(RemedyPrice::speed,
+           "optimizer and weights on NVMe (--offload-optimizer nvme --offload-param nvme)",
+           {{Knob::offload_optimizer_device, nvme}, {Knob::offload_param_device, nvme}});
+    }
+  }
+
+  // A file that says how what is offloaded lies: `fit` decides the rest by itself.
+  void add_leaner_offload(bool optimizer, bool weights) {
+    if (free_ && !has_file()) return;
+    if (!free_ && !optimizer && !weights) return;
+    const bool divides = plan_.engine.stage == 3 || free_;
+    const auto pageable = [&] {
+      std::vector<Change> changes;
+      if (optimizer || free_) changes.push_back({Knob::offload_optimizer_pin_memory, Json(false)});
+      if (weights || free_) changes.push_back({Knob::offload_param_pin_memory, Json(false)});
+      return changes;
+    };
+    const Change small{Knob::sub_group_size, Json(kSpareSubGroup)};
+    const auto one = [&](Phrase text, std::vector<Change> changes) {
+      add(RemedyPrice::speed,
+          MemoryCategory::optimizer_states,
+          std::move(text),
+          std::move(changes));
+    };
+    one("offload with pin_memory false", pageable());
+    if (!divides) return;
+    one("use a sub_group_size of 1e7", {small});
+    std::vector<Change> both = pageable();
+    both.push_back(small);
+    one("offload with pin_memory false and a sub_group_size of 1e7", std::move(both));
+  }
+
+  // --- what has to be bought
+
+  void add_more_host_memory() {
+    constexpr std::int64_t kStep = 16;    // GiB
+    constexpr std::int64_t kMost = 8192;  // GiB
+    const Bytes now = plan_.cluster.node.host_memory.value;
+    if (now.is_infinite()) return;
+    std::vector<std::int64_t> sizes;
+    for (std::int64_t gib = kMost; Bytes::gib(gib) > now; gib -= kStep) sizes.push_back(gib);
+    if (sizes.empty()) return;
+    found_.push_back({RemedyPrice::host_memory,
+                      MemoryCategory::optimizer_states,
+                      false,
+                      std::move(sizes),
+                      [now](std::int64_t gib) {
+                        return phrase(
+                            "have {} GiB of host memory per node instead of {} (--host-memory "
+                            "{}GiB)",
+                            gib,
+                            std::llround(now.gib()),
+                            gib);
+                      },
+                      [](std::int64_t gib) {
+                        return Variation{{}, {}, Bytes::gib(gib)};
+                      }});
+  }
+
+  void add_more_nodes() {
+    constexpr std::int64_t kMostTimes = 64;
+    const Cluster& cluster = plan_.cluster;
+    const std::int64_t now = cluster.nodes;
+    const std::int64_t each = cluster.gpus_per_node();
+    const std::int64_t most = now * std::min(kMostTimes, kMostGpus / cluster.total_gpus());
+    std::vector<std::int64_t> sizes;
+    for (std::int64_t nodes = most; nodes > now; --nodes) sizes.push_back(nodes);
+    if (sizes.empty()) return;
+    found_.push_back({RemedyPrice::machines,
+                      MemoryCategory::parameters,
+                      false,
+                      std::move(sizes),
+                      [now, each](std::int64_t nodes) {
+                        const std::int64_t more = (nodes - now) * each;
+                        return Phrase("add ") + std::to_string(more) +
+                               (more == 1 ? " GPU: " : " GPUs: ") + std::to_string(nodes) +
+                               " nodes of " + std::to_string(each) + " instead of " +
+                               std::to_string(now);
+                      },
+                      [](std::int64_t nodes) {
+                        return Variation{{}, nodes, {}};
+                      }});
+  }
+
+  const RemedySubject& subject_;
+  const Plan& plan_;
+  const Workload& workload_;
+  bool free_;
+  bool deepspeed_;
+  bool sharded_;
+  std::vector<RemedyCandidate> found_;
+};
+
+}  // namespace
+
+std::vector<RemedyCandidate> remedy_candidates(const RemedySubject& subject) {
+  return Catalogue(subject).all();
+}
+
+}  // namespace zeroplan
