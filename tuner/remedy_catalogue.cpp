@@ -14,7 +14,7 @@
 #include "model/releases.hpp"
 #include "tuner/headroom.hpp"
 #include "tuner/packages.hpp"
-#include "tuner/remedies.hpp"
+#include "tuner/remedy_subject.hpp"
 
 namespace zeroplan {
 namespace {
