@@ -172,7 +172,8 @@ TEST_CASE("rows hold the simulation of the scenario against what was measured") 
   const ValidatedRow& fits = find_row(report, "a", Metric::fits);
   CHECK_FALSE(fits.error);
   CHECK(fits.predicted == 1.0);
-  CHECK(fits.probability == result.fit_probability);
+  // A published run's node has the usual host memory, which surely suffices here.
+  CHECK(fits.probability == Approx(result.fit_probability).margin(1e-6));
   CHECK(fits.inside_interval);
 }
 

@@ -49,7 +49,7 @@ const char* const kZero3 =
 
 TEST_CASE("every remedy was simulated and fits, in the order of prices") {
   const Remedies remedies =
-      remedies_of(scenario_of("llama-2-7b", "8xA100-40G", R"({"sequence_length":1024})", kZero2));
+      remedies_of(scenario_of("llama-2-7b", "8xA100-40G", R"({"sequence_length":4096})", kZero2));
   RemedyPrice before = RemedyPrice::nothing;
   for (const std::size_t i : remedies.that_fit) {
     const TriedRemedy& one = remedies.tried[i];
