@@ -324,8 +324,7 @@ part_pytorch() {
 }
 
 part_rehearse() {
-  local kind status
-  local lines=()
+  local kind status asked
   need_program || return 0
   if ! has_python torch || ! has_python transformers || ! has_python deepspeed; then
     skip "rehearse: $python has no torch, transformers or deepspeed"
@@ -337,13 +336,13 @@ part_rehearse() {
   fi
   for kind in memory time; do
     "$python" tests/reference/rehearsal/card_lines.py "$kind" "$product" >"$work/card_$kind.jsonl"
-    lines=("$work/card_$kind.jsonl")
+    asked=$work/card_$kind.jsonl
     if [ "$quick" = yes ]; then
-      head -n 4 "${lines[0]}" >"$work/few.jsonl"
-      lines=("$work/few.jsonl")
+      head -n 4 "$asked" >"$work/few.jsonl"
+      asked=$work/few.jsonl
     fi
     status=0
-    bounded "$python" scripts/rehearse_matrix.py "$(command -v "$python")" "${lines[@]}" --real-gpu --program "$zeroplan" \
+    bounded "$python" scripts/rehearse_matrix.py "$(command -v "$python")" "$asked" --real-gpu --program "$zeroplan" \
       --to "$out/rehearsals_$kind.jsonl" || status=$?
     settle "rehearse, $kind" "$status"
   done
