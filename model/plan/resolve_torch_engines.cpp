@@ -218,9 +218,9 @@ void resolve_fsdp(Resolver& r) {
                        ? "gradients are reduced in every micro-step: a native loop without no_sync"
                        : "gradients are reduced in every micro-step: sync_each_batch"
                  : phrase("gradients stay unsharded until the last micro-step: {}",
-                          litgpt
-                              ? "litgpt's no_backward_sync"
-                              : "accelerate's no_sync (--sync-each-batch true: sharded at once)"));
+                          Phrase(litgpt ? "litgpt's no_backward_sync"
+                                        : "accelerate's no_sync (--sync-each-batch true: sharded "
+                                          "at once)")));
   }
   r.assume("FSDP wraps each transformer block, prefetches backward and limits all-gathers");
   resolve_offload(r);
