@@ -213,14 +213,14 @@ void resolve_fsdp(Resolver& r) {
   fsdp.optimizer = torch_optimizer(plan.workload.optimizer);
   fsdp.optimizer_implementation = plan.workload.optimizer_implementation;
   if (fsdp.gradient_accumulation_steps > 1) {
-    r.assume(fsdp.reduces_every_micro_step
-                 ? plan.workload.frontend == Frontend::native
-                       ? "gradients are reduced in every micro-step: a native loop without no_sync"
-                       : "gradients are reduced in every micro-step: sync_each_batch"
-                 : phrase("gradients stay unsharded until the last micro-step: {}",
-                          Phrase(litgpt ? "litgpt's no_backward_sync"
-                                        : "accelerate's no_sync (--sync-each-batch true: sharded "
-                                          "at once)")));
+    r.assume(
+        fsdp.reduces_every_micro_step
+            ? plan.workload.frontend == Frontend::native
+                  ? "gradients are reduced in every micro-step: a native loop without no_sync"
+                  : "gradients are reduced in every micro-step: sync_each_batch"
+            : phrase("gradients stay unsharded until the last micro-step: {}",
+                     Phrase(litgpt ? "litgpt's no_backward_sync"
+                                   : "accelerate's no_sync (--sync-each-batch true: sharded)")));
   }
   r.assume("FSDP wraps each transformer block, prefetches backward and limits all-gathers");
   resolve_offload(r);
