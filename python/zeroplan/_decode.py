@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import math
 import typing
 from typing import Any, Callable, Dict, Tuple, Type, TypeVar, Union
 
