@@ -54,21 +54,6 @@ void write_recordings(const Arguments& arguments,
   if (snapshot) write(*snapshot, recording.memory_snapshot);
 }
 
-// With what would make it fit, where it does not.
-Json simulated_document(const Plan& plan,
-                        StepResult result,
-                        const CheckpointOptions& checkpoint,
-                        Remedies remedies) {
-  if (result.fits) return step_document(plan, result, checkpoint);
-  const std::vector<Remedy> fit = fitting(std::move(remedies));
-  for (Limit& limit : result.limits) {
-    if (limit.cheapest_change.empty() && !fit.empty()) limit.cheapest_change = fit.front().change;
-  }
-  Json document = step_document(plan, result, checkpoint);
-  document["remedies"] = to_json(fit);
-  return document;
-}
-
 }  // namespace
 
 int run_simulate(const Arguments& arguments, Streams streams) {

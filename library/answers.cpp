@@ -179,8 +179,8 @@ v1::Simulation answer_of(const StepResult& result) {
   return simulation_of(result, printed(to_json(result)));
 }
 
-v1::Simulation answer_of(const Plan& plan, const StepResult& result) {
-  return simulation_of(result, printed(step_document(plan, result, {})));
+v1::Simulation answer_of(const Plan& plan, const StepResult& result, Remedies remedies) {
+  return simulation_of(result, printed(simulated_document(plan, result, {}, std::move(remedies))));
 }
 
 v1::Fit answer_of(const FitAnswer& answer, const Scenario& scenario) {

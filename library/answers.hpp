@@ -6,6 +6,7 @@
 #include "model/lint/subject.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
+#include "tuner/remedies.hpp"
 #include "tuner/tune.hpp"
 
 namespace zeroplan::library {
@@ -13,7 +14,7 @@ namespace zeroplan::library {
 v1::Resolved answer_of(const Plan& plan, const Scenario& scenario);
 v1::Simulation answer_of(const StepResult& result);
 // With the document of `simulate`, which has what a checkpoint is besides.
-v1::Simulation answer_of(const Plan& plan, const StepResult& result);
+v1::Simulation answer_of(const Plan& plan, const StepResult& result, Remedies remedies);
 v1::Fit answer_of(const FitAnswer& answer, const Scenario& scenario);
 // `options`: those that the search had; `price`: of a GPU-hour.
 v1::Tuning answer_of(const TuneAnswer& answer,

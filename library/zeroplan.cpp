@@ -5,6 +5,7 @@
 #include "model/too_large.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/fit.hpp"
+#include "tuner/remedies.hpp"
 
 namespace zeroplan::v1 {
 namespace {
@@ -59,8 +60,12 @@ Resolved resolve(const Scenario& scenario) {
 Simulation simulate(const Scenario& scenario, const SimulateOptions& options) {
   return asked([&] {
     const zeroplan::SimulateOptions asked_for = library::options_of(options);
-    const Plan plan = zeroplan::resolve(library::scenario_of(scenario));
-    return library::answer_of(plan, zeroplan::simulate(plan, asked_for));
+    const zeroplan::Scenario question = library::scenario_of(scenario);
+    const Plan plan = zeroplan::resolve(question);
+    const StepResult result = zeroplan::simulate(plan, asked_for);
+    Remedies remedies;
+    if (!result.fits) remedies = find_remedies(Variations(question), result, asked_for.predict);
+    return library::answer_of(plan, result, std::move(remedies));
   });
 }
 

@@ -1,7 +1,11 @@
 #include "tuner/io_fit_answer.hpp"
 
+#include <utility>
+
+#include "model/predict/io_checkpoint.hpp"
 #include "model/predict/io_step_result.hpp"
 #include "tuner/fit_ranking.hpp"
+#include "tuner/remedies.hpp"
 
 namespace zeroplan {
 namespace {
@@ -77,6 +81,20 @@ Json to_json(const FitAnswer& answer, const Scenario& scenario) {
   document["remedies"] = to_json(answer.remedies);
   document["tried"] = Json::array();
   for (const Phrase& change : answer.tried) document["tried"].push_back(change.english());
+  return document;
+}
+
+Json simulated_document(const Plan& plan,
+                        StepResult result,
+                        const CheckpointOptions& checkpoint,
+                        Remedies remedies) {
+  if (result.fits) return step_document(plan, result, checkpoint);
+  const std::vector<Remedy> fit = fitting(std::move(remedies));
+  for (Limit& limit : result.limits) {
+    if (limit.cheapest_change.empty() && !fit.empty()) limit.cheapest_change = fit.front().change;
+  }
+  Json document = step_document(plan, result, checkpoint);
+  document["remedies"] = to_json(fit);
   return document;
 }
 
