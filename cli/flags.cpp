@@ -218,8 +218,8 @@ class WordReader {
     }
     if (flag->value.empty() && value) fail(*flag, "no value", in_quotes(*value));
     if (!flag->value.empty() && !value) value = next_value(*flag);
-    // A variable of a script that holds nothing is no name, and no way to leave the flag out. Keys of
-    // the scenario say themselves what they take.
+    // A variable of a script that holds nothing is no name, and no way to leave the flag out. Keys
+    // of the scenario say themselves what they take.
     const bool own = flag->key == nullptr && flag->cluster_part == nullptr;
     if (own && !flag->value.empty() && value->empty() && !may_be_left_out(*flag)) {
       fail(*flag, phrase("a value, {}", flag->value), "an empty text");

@@ -175,7 +175,8 @@ runtime::TrainingOptions options_of(const EmbeddedRun& run,
                                     const Arguments& arguments,
                                     std::ostream& log) {
   runtime::TrainingOptions options;
-  options.steps = static_cast<int>(arguments.integer("steps", 1, kMostSteps).value_or(kMeasuredSteps));
+  options.steps =
+      static_cast<int>(arguments.integer("steps", 1, kMostSteps).value_or(kMeasuredSteps));
   const int cores = hardware_threads();
   const bool processes = run.group.ranks > 1;
   const int here = processes ? run.group.local_ranks : run.plan.engine.data_parallel_ranks;
