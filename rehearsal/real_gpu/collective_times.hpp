@@ -1,5 +1,5 @@
 // How long collectives take, as `zeroplan rehearse --real-gpu` wrote it down
-// (rehearsal/real_gpu.hpp).
+// (collective_times, rehearsal/timed_step.hpp).
 //
 // A line is NAME RANKS BYTES NANOSECONDS; bytes are those of CollectiveCall, ascending for each
 // name and number of ranks.

@@ -33,8 +33,7 @@ constexpr unsigned kThreads = 640;
 constexpr unsigned kShared = 96 * 1024;
 constexpr unsigned kUsualChannels = 16;
 
-// `begin` keeps the GPU's clock; `occupy` returns when so many nanoseconds have passed since;
-// `multiply4` and `multiply8` multiply whole numbers, a thread each.
+// `begin` keeps the GPU's clock; `occupy` returns when so many nanoseconds have passed since.
 constexpr const char* kKernels = R"(
 .version 6.4
 .target sm_70
@@ -61,31 +60,17 @@ again:
   @%early bra again;
   ret;
 }
-.visible .entry multiply4(.param .u64 at, .param .u64 count, .param .u64 factor) {
-  .reg .u64 %a, %n, %i, %f;
-  .reg .u32 %block, %size, %thread, %v, %f4;
-  .reg .pred %beyond;
-  mov.u32 %block, %ctaid.x;
-  mov.u32 %size, %ntid.x;
-  mov.u32 %thread, %tid.x;
-  mad.lo.u32 %thread, %block, %size, %thread;
-  cvt.u64.u32 %i, %thread;
-  ld.param.u64 %n, [count];
-  setp.ge.u64 %beyond, %i, %n;
-  @%beyond ret;
-  ld.param.u64 %a, [at];
-  cvta.to.global.u64 %a, %a;
-  ld.param.u64 %f, [factor];
-  cvt.u32.u64 %f4, %f;
-  mad.lo.u64 %a, %i, 4, %a;
-  ld.global.u32 %v, [%a];
-  mul.lo.u32 %v, %v, %f4;
-  st.global.u32 [%a], %v;
-  ret;
-}
-.visible .entry multiply8(.param .u64 at, .param .u64 count, .param .u64 factor) {
-  .reg .u64 %a, %n, %i, %f, %v;
+)";
+
+// `name` multiplies whole numbers of `width` bytes (`type` of PTX), a thread each.
+std::string multiplying_kernel(const std::string& name,
+                               const std::string& type,
+                               const std::string& width) {
+  return ".visible .entry " + name + R"((.param .u64 at, .param .u64 count, .param .u64 factor) {
+  .reg .u64 %a, %n, %i;
   .reg .u32 %block, %size, %thread;
+  .reg .)" +
+         type + R"( %v, %f;
   .reg .pred %beyond;
   mov.u32 %block, %ctaid.x;
   mov.u32 %size, %ntid.x;
@@ -97,14 +82,25 @@ again:
   @%beyond ret;
   ld.param.u64 %a, [at];
   cvta.to.global.u64 %a, %a;
-  ld.param.u64 %f, [factor];
-  mad.lo.u64 %a, %i, 8, %a;
-  ld.global.u64 %v, [%a];
-  mul.lo.u64 %v, %v, %f;
-  st.global.u64 [%a], %v;
+  ld.param.)" +
+         type + R"( %f, [factor];
+  mad.lo.u64 %a, %i, )" +
+         width + R"(, %a;
+  ld.global.)" +
+         type + R"( %v, [%a];
+  mul.lo.)" +
+         type + R"( %v, %v, %f;
+  st.global.)" +
+         type + R"( [%a], %v;
   ret;
 }
 )";
+}
+
+std::string kernels() {
+  return kKernels + multiplying_kernel("multiply4", "u32", "4") +
+         multiplying_kernel("multiply8", "u64", "8");
+}
 
 // The driver's functions that are asked, and the kernels above, loaded at the first collective.
 class Driver {
@@ -172,7 +168,7 @@ class Driver {
   }
   void* function(const char* name) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (module_ == nullptr) check("cuModuleLoadData", load_(&module_, kKernels));
+    if (module_ == nullptr) check("cuModuleLoadData", load_(&module_, kernels().c_str()));
     void*& known = functions_[name];
     if (known == nullptr) {
       check(name, get_(&known, module_, name));
