@@ -78,7 +78,7 @@ struct Limit {
   Bytes enough() const { return needed + margin; }
 };
 
-// What a plan asks of a node whose host memory nobody stated, where such nodes usually have less:
+// What a plan asks of a node whose host memory is unspecified, where such nodes usually have less:
 // with that it fits, and without it does not.
 struct HostCondition {
   Bytes enough;                    // whole GiB: with so much it fits with the asked probability

@@ -70,7 +70,7 @@ struct Verdict {
 };
 
 // The plan fits with the product of the probabilities that GPU, host and NVMe suffice; of a host
-// whose memory nobody stated that a node can have what it needs, which is then a condition and no
+// whose memory is unspecified that a node can have what it needs, which is then a condition and no
 // part of the probability. Weights on NVMe whose pool of buffers ends the run do not fit for
 // certain.
 Verdict judge(const Plan& plan,

@@ -99,7 +99,7 @@ class Limit(Result):
 
 @dataclass(frozen=True)
 class HostCondition(Result):
-    """What a plan asks of nodes whose host memory nobody stated, where they usually have less."""
+    """What a plan asks of nodes whose host memory is unspecified, where they usually have less."""
 
     enough_bytes: int = 0
     """With so much it fits."""

@@ -1,4 +1,4 @@
-// What a verdict says of host memory that nobody stated.
+// What a verdict says of unspecified host memory.
 #include "model/predict/verdict.hpp"
 
 #include <string>
@@ -28,7 +28,7 @@ StepResult with_host(Bytes memory) {
 
 }  // namespace
 
-TEST_CASE("host memory that nobody stated is a condition, and what it asks for suffices") {
+TEST_CASE("unspecified host memory is a condition, and what it asks for suffices") {
   const StepResult open = offloaded("");
   REQUIRE(open.fits);
   REQUIRE(open.host_condition);
