@@ -216,31 +216,31 @@ bool holds_frozen_weights(const Plan& plan) {
 
 namespace {
 
-struct Placement {
+struct StageAndOffload {
   int stage = 0;
   OffloadDevice optimizer = OffloadDevice::none;
   OffloadDevice parameter = OffloadDevice::none;
 };
 
-std::vector<Placement> placements(TrainingEngine engine, bool has_pipeline) {
+std::vector<StageAndOffload> stages_and_offloads(TrainingEngine engine, bool has_pipeline) {
   constexpr OffloadDevice kNone = OffloadDevice::none;
   constexpr OffloadDevice kCpu = OffloadDevice::cpu;
   constexpr OffloadDevice kNvme = OffloadDevice::nvme;
   if (engine == TrainingEngine::ddp) return {{0, kNone, kNone}};
   if (engine == TrainingEngine::fsdp)
     return {{2, kNone, kNone}, {3, kNone, kNone}, {3, kCpu, kCpu}};
-  std::vector<Placement> found = {{0, kNone, kNone},
-                                  {1, kNone, kNone},
-                                  {1, kCpu, kNone},
-                                  {2, kNone, kNone},
-                                  {2, kCpu, kNone},
-                                  {3, kNone, kNone},
-                                  {3, kCpu, kNone},
-                                  {3, kCpu, kCpu},
-                                  {3, kNvme, kNone},
-                                  {3, kNvme, kNvme}};
+  std::vector<StageAndOffload> found = {{0, kNone, kNone},
+                                        {1, kNone, kNone},
+                                        {1, kCpu, kNone},
+                                        {2, kNone, kNone},
+                                        {2, kCpu, kNone},
+                                        {3, kNone, kNone},
+                                        {3, kCpu, kNone},
+                                        {3, kCpu, kCpu},
+                                        {3, kNvme, kNone},
+                                        {3, kNvme, kNvme}};
   // pipe/engine.py PipelineEngine.__init__
-  if (has_pipeline) std::erase_if(found, [](const Placement& one) { return one.stage > 1; });
+  if (has_pipeline) std::erase_if(found, [](const StageAndOffload& one) { return one.stage > 1; });
   return found;
 }
 
@@ -272,11 +272,11 @@ std::vector<Strategy> strategies(const Scenario& scenario) {
   const bool has_pipeline = stages != nullptr && stages->value.as_integer() > 1;
   const TrainingEngine engine = engine_of(scenario);
   std::vector<Strategy> result;
-  for (const Placement& placement : placements(engine, has_pipeline)) {
+  for (const StageAndOffload& states : stages_and_offloads(engine, has_pipeline)) {
     for (const ActivationCheckpointing kind : checkpointing) {
-      result.push_back({.stage = placement.stage,
-                        .offload_optimizer = placement.optimizer,
-                        .offload_parameter = placement.parameter,
+      result.push_back({.stage = states.stage,
+                        .offload_optimizer = states.optimizer,
+                        .offload_parameter = states.parameter,
                         .checkpointing = kind,
                         .engine = engine});
     }

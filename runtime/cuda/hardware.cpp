@@ -105,7 +105,7 @@ std::string built_with() {
 
 std::string attention_computed_by() { return attention_by(); }
 
-std::function<RankHardware(Communicator&, int, bool)> hardware(const Placement& placement) {
+std::function<RankHardware(Communicator&, int, bool)> hardware(const RankPlacement& placement) {
   const int gpus = static_cast<int>(find_gpus().found.size());
   const bool alone = placement.processes || (placement.ranks > 1 && placement.ranks <= gpus);
   const bool nccl = alone && placement.ranks > 1 && built_with_nccl();

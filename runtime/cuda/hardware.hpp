@@ -34,7 +34,7 @@ std::string built_with();
 // "forward: cuDNN 9.19.0; backward: own kernels (why not cuDNN)"
 std::string attention_computed_by();
 
-struct Placement {
+struct RankPlacement {
   int ranks = 1;
   int local_rank = 0;      // of this process; ranks as threads: ignored
   bool processes = false;  // a process is a rank
@@ -45,6 +45,6 @@ struct Placement {
 // processes get the GPU of their local rank, and NCCL. Kernels by CUDA graphs where the
 // environment's ZEROPLAN_CUDA_GRAPHS is on, but of a rank that is traced. Throws InputError where a
 // process finds no GPU of its own, or there is no NCCL. Precondition: find_gpus() found one.
-std::function<RankHardware(Communicator&, int, bool)> hardware(const Placement& placement);
+std::function<RankHardware(Communicator&, int, bool)> hardware(const RankPlacement& placement);
 
 }  // namespace zeroplan::runtime::cuda

@@ -10,7 +10,7 @@ std::string built_with() { return "without CUDA"; }
 
 std::string attention_computed_by() { return {}; }
 
-std::function<RankHardware(Communicator&, int, bool)> hardware(const Placement&) {
+std::function<RankHardware(Communicator&, int, bool)> hardware(const RankPlacement&) {
   ZP_CHECK(false, "this program was built without CUDA");
 }
 

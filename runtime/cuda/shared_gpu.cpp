@@ -21,19 +21,6 @@ namespace zeroplan::runtime::cuda {
 
 namespace {
 
-struct Part {
-  Exchange exchange;
-  Fence ready;  // the rank's buffers may be used
-  Fence done;   // the rank has done its part for all
-};
-
-struct Meeting {
-  std::vector<Part> parts;
-  int came = 0;
-  int ordered = 0;
-  int left = 0;
-};
-
 bool same_call(const Exchange& a, const Exchange& b) {
   return a.kind == b.kind && a.operation == b.operation && a.dtype == b.dtype &&
          a.elements == b.elements && a.root == b.root;
@@ -43,6 +30,19 @@ bool same_call(const Exchange& a, const Exchange& b) {
 
 class SharedGpu {
  public:
+  struct Part {
+    Exchange exchange;
+    Fence ready;  // the rank's buffers may be used
+    Fence done;   // the rank has done its part for all
+  };
+
+  struct Meeting {
+    std::vector<Part> parts;
+    int came = 0;
+    int ordered = 0;
+    int left = 0;
+  };
+
   SharedGpu(int ranks, std::chrono::milliseconds patience) : ranks_(ranks), patience_(patience) {}
 
   // Everybody's buffers, when all have come.
@@ -160,7 +160,7 @@ class SharedGpuRank : public Communicator {
     device_.touch(exchange.output);
     const auto meeting = shared_->meet(number, exchange, device_.record(device_.in_use()), host_);
     cudaStream_t stream = device_.collectives_stream();
-    for (const Part& part : meeting->parts) {
+    for (const SharedGpu::Part& part : meeting->parts) {
       ZP_CUDA(cudaStreamWaitEvent(stream, event_of(part.ready), 0));
     }
     order(*meeting);
@@ -181,11 +181,11 @@ class SharedGpuRank : public Communicator {
                             device_.collectives_stream()));
   }
   // Elements [first, first + count) of all inputs, to the output of `to`.
-  void sum(const Meeting& meeting, Elements first, Elements count, std::byte* to) {
+  void sum(const SharedGpu::Meeting& meeting, Elements first, Elements count, std::byte* to) {
     if (count <= Elements::zero()) return;
     const Exchange& call = meeting.parts.front().exchange;
     std::vector<const std::byte*> inputs;
-    for (const Part& part : meeting.parts) {
+    for (const SharedGpu::Part& part : meeting.parts) {
       inputs.push_back(part.exchange.input + (first * call.dtype).count());
     }
     sum_of_ranks(device_.collectives_stream(),
@@ -196,7 +196,7 @@ class SharedGpuRank : public Communicator {
                  count,
                  call.operation);
   }
-  void order(const Meeting& meeting);
+  void order(const SharedGpu::Meeting& meeting);
 
   std::shared_ptr<SharedGpu> shared_;
   std::unique_ptr<Communicator> own_host_;  // of a part
@@ -208,7 +208,7 @@ class SharedGpuRank : public Communicator {
 
 // In place is no danger: an element that this rank writes is read by this rank alone, which orders
 // the reading first.
-void SharedGpuRank::order(const Meeting& meeting) {
+void SharedGpuRank::order(const SharedGpu::Meeting& meeting) {
   const Exchange& own = meeting.parts[static_cast<std::size_t>(rank())].exchange;
   const auto of = [&](int r) -> const Exchange& {
     return meeting.parts[static_cast<std::size_t>(r)].exchange;
