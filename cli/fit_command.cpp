@@ -8,7 +8,6 @@
 #include "cli/cost_options.hpp"
 #include "cli/fit_document.hpp"
 #include "cli/fit_text.hpp"
-#include "cli/freed_memory.hpp"
 #include "cli/which_gpu.hpp"
 #include "cli/write_plan.hpp"
 #include "tuner/fit.hpp"
@@ -31,7 +30,6 @@ Phrase cost_line(const Arguments& arguments, const Scenario& scenario, const Fit
 }  // namespace
 
 int run_fit(const Arguments& arguments, Streams streams) {
-  keep_freed_memory();
   const Translation words(arguments.language);
   const Scenario scenario = scenario_of(arguments);
   PredictOptions options;

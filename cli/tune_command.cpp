@@ -5,7 +5,6 @@
 #include <ostream>
 #include <string>
 
-#include "cli/freed_memory.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/search_options.hpp"
@@ -41,7 +40,6 @@ int run_tune(const Arguments& arguments, Streams streams) {
   const auto price = arguments.real("price", 0.0, 1e9);
   const std::optional<Output> output = output_of(arguments);
   if (output) require_output(arguments, *output);
-  keep_freed_memory();
   TuneAnswer answer;
   {
     std::optional<InterruptGuard> guard;  // before the search there is nothing to keep
