@@ -119,6 +119,24 @@ void rebuild_modules(const Model& base,
   }
 }
 
+// peft gives a tied layer adapters of its own, which no graph here has.
+void require_own_weights(const Model& model, const Targets& targets) {
+  for (const Module& module : model.modules) {
+    if (module.parameters.empty() || !targets.contain(module.name)) continue;
+    const bool own =
+        std::any_of(module.parameters.begin(), module.parameters.end(), [&](int index) {
+          return without(model.parameters[static_cast<std::size_t>(index)].name, kWeight) ==
+                 module.name;
+        });
+    if (own) continue;
+    throw InputError(Diagnostic{"",
+                                "/workload/method/lora/targets",
+                                "layers with weights of their own",
+                                phrase("{}, whose weight is the embedding's", module.name),
+                                "adapters beside tied layers are not predicted"});
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> all_linear_targets(const Model& model) {
@@ -126,7 +144,9 @@ std::vector<std::string> all_linear_targets(const Model& model) {
   for (const Module& module : model.modules) {
     const bool linear = module.type == "Conv1D" || module.type.find("Linear") != std::string::npos;
     const std::string_view name = last_part(module.name);
-    const bool head = name.size() == module.name.size() || module.name == "cls.predictions.decoder";
+    // get_output_embeddings() of each class.
+    const bool head = name.size() == module.name.size() ||
+                      module.name == "cls.predictions.decoder" || module.name == "lm_head.decoder";
     if (!linear || head) continue;
     if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
   }
@@ -157,6 +177,7 @@ Model with_lora(const Model& model, const LoraOptions& lora) {
   const std::vector<std::string> names =
       lora.targets.empty() ? default_lora_targets(model) : lora.targets;
   const Targets targets(model, names);
+  require_own_weights(model, targets);
   Model result = model;
   result.parameters.clear();
   std::vector<int> moved;

@@ -109,15 +109,19 @@ void BesideWriter::generate() {
 }
 
 // batch_generation: of each chunk the scores of every token, stacked when it is done; then all
-// chunks in one tensor, which is there until the next rollout has its own.
+// chunks in one tensor, which is there until the next rollout has its own. A program stays of a
+// bounded size: chunks behind the first thousand leave their scores together.
 void BesideWriter::roll_out() {
+  constexpr std::int64_t kWrittenChunks = 1000;
   const RolloutLogits logits = rollout_logits(policy_);
   std::vector<SlotIndex> weights, chunks;
   for (const Bytes weight : weights_for_generation(policy_)) {
     weights.push_back(take(weight, MemoryCategory::parameters));
   }
   const RolloutCache cache = rollout_cache(policy_);
-  for (std::int64_t row = 0; row < logits.rows; row += logits.chunk) {
+  const std::int64_t all = (logits.rows + logits.chunk - 1) / logits.chunk;
+  const std::int64_t written = std::min(all, kWrittenChunks);
+  for (std::int64_t chunk = 0; chunk < written; ++chunk) {
     std::vector<SlotIndex> held;
     for (std::int64_t i = 0; i < cache.tensors; ++i) {
       held.push_back(take(cache.tensor, MemoryCategory::activations));
@@ -127,6 +131,9 @@ void BesideWriter::roll_out() {
     }
     chunks.push_back(take(logits.of_chunk(), MemoryCategory::logits));
     drop(held);
+  }
+  if (all > written) {
+    chunks.push_back(take(logits.of_chunk() * (all - written), MemoryCategory::logits));
   }
   const SlotIndex padded = take(logits.all(), MemoryCategory::logits);
   drop(chunks);

@@ -144,7 +144,9 @@ class Runs(unittest.TestCase):
             args=arguments(), train_dataset=None, model=SimpleNamespace(config=Config(**TINY))
         )
         self.assertEqual(
-            zeroplan.simulate(TINY, "2xA100-40G", run=arguments(), attention="flash").gpu,
+            zeroplan.simulate(
+                {**TINY, "torch_dtype": "bfloat16"}, "2xA100-40G", run=arguments(), attention="flash"
+            ).gpu,
             zeroplan.simulate(None, "2xA100-40G", run=trainer).gpu,
         )
 

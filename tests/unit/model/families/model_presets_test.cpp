@@ -4,6 +4,7 @@
 
 #include "model/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
+#include "model/implementations/lora.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;
@@ -147,4 +148,20 @@ TEST_CASE("counts follow published numbers") {
   const auto moe = count_parameters(model_from_name("qwen3-30b-a3b"));
   CHECK(moe.active.count() == 3353032704);  // "3.3B activated" (Qwen3 report, arXiv:2505.09388)
   CHECK(moe.trainable == moe.total);
+}
+
+TEST_CASE("every preset takes adapters beside all its linear layers, but not beside a tied one") {
+  for (const ModelPreset& preset : model_presets()) {
+    INFO(preset.name);
+    const Model model = read_model(preset.config, preset.name);
+    const LoraOptions lora{.rank = 8, .targets = all_linear_targets(model)};
+    CHECK(count_parameters(with_lora(model, lora)).trainable > Elements::zero());
+  }
+  for (const auto& [name, target] : {std::pair("gpt2", "lm_head"),
+                                     std::pair("roberta-base", "decoder"),
+                                     std::pair("distilbert-base-uncased", "vocab_projector"),
+                                     std::pair("t5-small", "lm_head")}) {
+    INFO(name);
+    CHECK_THROWS_AS(with_lora(model_from_name(name), {.rank = 8, .targets = {target}}), InputError);
+  }
 }
