@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "model/diagnostic.hpp"
+#include "model/plan/release_pairs.hpp"
 #include "model/predict/predict.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/packages.hpp"
@@ -63,8 +64,10 @@ Question ask(const Scenario& scenario) {
   Question question;
   question.scenario = scenario;
   question.prepared = prepare(scenario);
+  const Prepared before = before_strategies(scenario, question.prepared);
+  keep_from_accumulating(question.scenario, before, kFit);
   // Says what is wrong with the words of who asks.
-  const Plan plan = resolve(scenario, before_strategies(scenario, question.prepared));
+  const Plan plan = resolve(question.scenario, before);
   question.not_reentrant =
       scenario.find(ScenarioKey::checkpoint_reentrant) == nullptr && holds_frozen_weights(plan);
   const ExplicitValue* said = scenario.find(ScenarioKey::ds_config);

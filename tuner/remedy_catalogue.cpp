@@ -200,25 +200,28 @@ class Catalogue {
           .decides = evaluation_decides();
     };
     EvaluationSettings tried = now;
-    if (now.keeps_logits) {
-      tried.accumulation_steps = 1;
-      if (now.accumulation_steps != 1) one(tried, "eval_accumulation_steps 1");
-      tried = now;
-      tried.keeps_logits = false;
-      one(tried, "prediction_loss_only");
+    tried.keeps_logits = false;
+    if (now.keeps_logits && now.accumulation_steps != 1) {
+      EvaluationSettings moved = now;
+      moved.accumulation_steps = 1;
+      one(moved, "eval_accumulation_steps 1");
     }
-    if (now.batch_size == 1) return;
+    // Kept logits are as many in batches of any size: a smaller one comes on top.
+    const std::int64_t most = now.keeps_logits ? now.batch_size : now.batch_size - 1;
+    if (most == 0) return;
     std::vector<std::int64_t> sizes;
-    for (std::int64_t rows = 1; rows < now.batch_size; ++rows) sizes.push_back(rows);
+    for (std::int64_t rows = 1; rows <= most; ++rows) sizes.push_back(rows);
     found_.push_back(
         {RemedyPrice::nothing,
          MemoryCategory::logits,
          evaluation_decides(),
          std::move(sizes),
-         [keeps = now.keeps_logits](std::int64_t rows) {
+         [now](std::int64_t rows) {
            const Phrase size = phrase("per_device_eval_batch_size {}", rows);
            return phrase("evaluate with {}",
-                         keeps ? phrase("{} and prediction_loss_only", size) : size);
+                         !now.keeps_logits        ? size
+                         : rows == now.batch_size ? Phrase("prediction_loss_only")
+                                                  : phrase("{} and prediction_loss_only", size));
          },
          [tried](std::int64_t rows) {
            EvaluationSettings smaller = tried;

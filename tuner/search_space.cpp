@@ -5,6 +5,7 @@
 
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
+#include "model/plan/release_pairs.hpp"
 #include "model/predict/job_time.hpp"
 #include "tuner/knob_effect.hpp"
 #include "tuner/packages.hpp"
@@ -67,6 +68,7 @@ SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request,
   DsConfig stage;
   stage.set(Knob::zero_stage, std::int64_t{0});
   alone.ds_config = std::make_shared<const DsConfig>(stage);
+  if (request.accumulations.empty()) keep_from_accumulating(scenario_, alone, kTune);
   const Plan any = resolve(scenario_, alone);
   optimizer_ = any.workload.optimizer;
   deepspeed_ = any.software.deepspeed_release;

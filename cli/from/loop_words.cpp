@@ -2,6 +2,9 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
+
+#include "cli/from/yaml_scalar.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/written_names.hpp"
 
@@ -23,6 +26,11 @@ std::int64_t samples_of(const Setting& setting) {
   return whole && count > 1 ? count : 0;
 }
 
+double real_of(const Json& value) {
+  const Json number = value.is_string() ? plain_scalar(value.as_string()) : value;
+  return number.is_number() ? number.as_number() : 0.0;
+}
+
 }  // namespace
 
 const Setting** LoopWords::place_of(Role role) {
@@ -39,8 +47,10 @@ const Setting** LoopWords::place_of(Role role) {
       return &log_.strategy;
     case Role::logging_steps:
       return &log_.steps;
+    case Role::saves_per_epoch:
+      return &save_.per_epoch;
     case Role::evals_per_epoch:
-      return &per_epoch_;
+      return &evaluate_.per_epoch;
     case Role::do_eval:
       return &do_eval_;
     case Role::held_out:
@@ -55,6 +65,7 @@ const Setting** LoopWords::place_of(Role role) {
 }
 
 bool LoopWords::read(Role role, const Setting& setting) {
+  if (role == Role::epochs && epochs_ == nullptr) epochs_ = &setting;
   const Setting** place = place_of(role);
   if (place == nullptr) return false;
   // The first counts, as everywhere.
@@ -66,32 +77,40 @@ std::string LoopWords::Words::steps_or(const std::string& otherwise) const {
   return steps == nullptr ? otherwise : text_of(steps->value);
 }
 
-// `unsaid`: the strategy where none is said; `steps`: their number.
+// `unsaid`: the strategy where none is said; `steps`: their number. A count an epoch is axolotl's,
+// which makes a share of all steps of it (0.16 utils/config/__init__.py normalize_config).
+std::string LoopWords::every(const Words& words,
+                             const std::string& unsaid,
+                             const std::string& steps) const {
+  const std::int64_t an_epoch = words.per_epoch == nullptr ? 0 : count_of(words.per_epoch->value);
+  if (an_epoch > 0) {
+    const double epochs = epochs_ == nullptr ? 1.0 : real_of(epochs_->value);
+    const double times = static_cast<double>(an_epoch) * epochs;
+    return times > 1.0 ? fmt::format("{:.6g}", 1.0 / times) : "epoch";
+  }
+  const std::string strategy =
+      words.strategy == nullptr ? unsaid : folded(text_of(words.strategy->value), "");
+  if (strategy == "epoch") return "epoch";
+  if (strategy == "steps") return words.steps_or(steps);
+  return "no";  // "no", YAML's false, and "best", which saves after some evaluations
+}
+
 void LoopWords::finish_one(const Words& words,
                            ScenarioKey key,
                            const std::string& unsaid,
                            const std::string& steps,
-                           Meaning& meaning) {
-  if (words.strategy == nullptr && words.steps == nullptr) return;
-  if (meaning.scenario.find(key) != nullptr) return;
-  const std::string strategy =
-      words.strategy == nullptr ? unsaid : folded(text_of(words.strategy->value), "");
-  const Setting& said = words.steps != nullptr && strategy == "steps" ? *words.steps
-                        : words.strategy != nullptr                   ? *words.strategy
-                                                                      : *words.steps;
-  std::string value;
-  if (strategy == "epoch") {
-    value = "epoch";
-  } else if (strategy == "steps") {
-    value = words.steps_or(steps);
-  } else {
-    value = "no";  // "no", YAML's false, and "best", which saves after some evaluations
-  }
-  const Origin origin{said.file, "line " + std::to_string(said.line) + ": " + said.name};
+                           Meaning& meaning) const {
+  const Setting* said = words.per_epoch;
+  if (said == nullptr) said = words.strategy;
+  const bool counts = said == nullptr || folded(text_of(said->value), "") == "steps";
+  if (words.per_epoch == nullptr && words.steps != nullptr && counts) said = words.steps;
+  if (said == nullptr || meaning.scenario.find(key) != nullptr) return;
+  const std::string value = every(words, unsaid, steps);
+  const Origin origin{said->file, "line " + std::to_string(said->line) + ": " + said->name};
   meaning.scenario.set(key, parse_flag(info(key), value, origin.pointer), origin);
-  meaning.read.push_back({said.file,
-                          said.line,
-                          said.name + ": " + text_of(said.value),
+  meaning.read.push_back({said->file,
+                          said->line,
+                          said->name + ": " + text_of(said->value),
                           std::string(info(key).flag) + " " + value});
 }
 
@@ -100,7 +119,9 @@ void LoopWords::finish(Tool tool, Meaning& meaning) const {
   finish_one(save_, ScenarioKey::save_steps, "steps", default_steps, meaning);
   // training_args.py __post_init__: eval_steps is logging_steps where it is not said. axolotl takes
   // eval_steps for the strategy (core/builders/base.py _configure_save_and_eval_strategy).
-  finish_one(evaluate_,
+  Words evaluate = evaluate_;
+  if (!holds_out()) evaluate.per_epoch = nullptr;
+  finish_one(evaluate,
              ScenarioKey::eval_steps,
              tool == Tool::axolotl && holds_out() ? "steps" : "no",
              log_.steps_or(default_steps),
@@ -118,7 +139,9 @@ bool LoopWords::evaluates(Tool tool, Meaning& meaning) const {
   if (tool == Tool::axolotl && !holds_out()) return false;
   if (do_eval_ != nullptr && is_on(do_eval_->value)) return true;
   if (evaluate_.strategy != nullptr) return !is_none(*evaluate_.strategy);
-  if (tool == Tool::axolotl && (evaluate_.steps != nullptr || per_epoch_ != nullptr)) return true;
+  if (tool == Tool::axolotl && (evaluate_.steps != nullptr || evaluate_.per_epoch != nullptr)) {
+    return true;
+  }
   if (!holds_out() || tool == Tool::trainer) return false;
   meaning.assumed.push_back(
       phrase("{} is evaluated, as eval_strategy says it: --evaluation none plans without",
@@ -132,9 +155,15 @@ void LoopWords::finish_evaluation(Tool tool, Meaning& meaning) const {
     meaning.read.push_back(
         {setting->file, setting->line, setting->name + ": " + text_of(setting->value), taken});
   };
-  const Setting* all[] = {per_epoch_, do_eval_, held_out_, batch_, accumulation_};
+  const Setting* all[] = {do_eval_, held_out_, batch_, accumulation_};
+  // What is evaluated is no part of a plan; in what batches and when is, and is written from it.
+  for (const Setting* setting : {do_eval_, held_out_}) {
+    const bool carried = setting != nullptr && tool != Tool::accelerate;
+    if (carried) meaning.kept.push_back(*setting);
+  }
   if (meaning.scenario.find(ScenarioKey::evaluation) != nullptr) return;
   if (!evaluates(tool, meaning)) {
+    note(evaluate_.per_epoch, "no evaluation");
     for (const Setting* setting : all) note(setting, "no evaluation");
     return;
   }
@@ -161,7 +190,7 @@ void LoopWords::finish_evaluation(Tool tool, Meaning& meaning) const {
   }
   const Json evaluation = Json::object({{"loss", settings}});
   const Setting* first = batch_;
-  for (const Setting* other : {held_out_, do_eval_, per_epoch_}) {
+  for (const Setting* other : {held_out_, do_eval_, evaluate_.per_epoch}) {
     if (first == nullptr) first = other;
   }
   if (first == nullptr) {

@@ -12,7 +12,7 @@ namespace zeroplan::from {
 
 class LoopWords {
  public:
-  // False: the role says something else. Settings must outlive finish().
+  // False: the role says something else, or something else, too. Settings must outlive finish().
   bool read(Role role, const Setting& setting);
   // Sets save_steps, eval_steps and logging_steps where nobody said them before. A strategy counts
   // over a number: steps are those of `steps` alone, which is the default but for evaluation.
@@ -24,21 +24,23 @@ class LoopWords {
   struct Words {
     const Setting* strategy = nullptr;
     const Setting* steps = nullptr;
+    const Setting* per_epoch = nullptr;  // axolotl's count
     // What the Trainer takes where a strategy counts steps and nobody says how many.
     std::string steps_or(const std::string& otherwise) const;
   };
   const Setting** place_of(Role role);
   bool holds_out() const;
   bool evaluates(Tool tool, Meaning& meaning) const;
-  static void finish_one(const Words& words,
-                         ScenarioKey key,
-                         const std::string& unsaid,
-                         const std::string& steps,
-                         Meaning& meaning);
+  std::string every(const Words& words, const std::string& unsaid, const std::string& steps) const;
+  void finish_one(const Words& words,
+                  ScenarioKey key,
+                  const std::string& unsaid,
+                  const std::string& steps,
+                  Meaning& meaning) const;
 
   Words save_, evaluate_, log_;
+  const Setting* epochs_ = nullptr;
   // Of the evaluation.
-  const Setting* per_epoch_ = nullptr;
   const Setting* do_eval_ = nullptr;
   const Setting* held_out_ = nullptr;
   const Setting* batch_ = nullptr;

@@ -70,6 +70,7 @@ constexpr std::array kRoleRows = {
     RoleRow{"save_steps", Role::save_steps},
     RoleRow{"eval_strategy|evaluation_strategy", Role::eval_strategy},
     RoleRow{"eval_steps", Role::eval_steps},
+    RoleRow{"saves_per_epoch", Role::saves_per_epoch},
     RoleRow{"evals_per_epoch", Role::evals_per_epoch},
     RoleRow{"do_eval", Role::do_eval},
     RoleRow{"val_size|val_set_size|eval_dataset|val_dataset|test_datasets|validation_file|"

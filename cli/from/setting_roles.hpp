@@ -56,6 +56,7 @@ enum class Role {
   save_steps,
   eval_strategy,
   eval_steps,
+  saves_per_epoch,
   evals_per_epoch,
   do_eval,
   held_out,  // samples kept for evaluation: a number or a share, or files of them

@@ -64,7 +64,7 @@ namespace {
 // Known names without influence, of all tools together.
 constexpr std::string_view kNothing =
     "|output_dir|overwrite_output_dir|overwrite_cache|do_train|do_predict|"
-    "saves_per_epoch|save_total_limit|save_only_model|save_safetensors|logging_dir|"
+    "save_total_limit|save_only_model|save_safetensors|logging_dir|"
     "logging_first_step|report_to|run_name|learning_rate|lr|lr_scheduler|lr_scheduler_type|"
     "warmup_ratio|warmup_steps|weight_decay|adam_beta1|adam_beta2|adam_epsilon|max_grad_norm|"
     "max_steps|max_samples|seed|data_seed|dataset|dataset_dir|datasets|"

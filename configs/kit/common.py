@@ -132,6 +132,35 @@ def model_settings(arguments, scenario):
 SYNC_EACH_BATCH = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
 
 
+def evaluation_of(workload):
+    """The plan's evaluation as its kind, "loss" or "logits", and its settings; None without one."""
+    said = workload.get("evaluation", "none")
+    return None if said == "none" else next(iter(said.items()))
+
+
+def evaluation_choices(workload):
+    """What TrainingArguments are told of it."""
+    evaluation = evaluation_of(workload)
+    if evaluation is None:
+        return {}
+    kind, said = evaluation
+    return {"per_device_eval_batch_size": said["batch_size"], "prediction_loss_only": kind == "loss",
+            "eval_accumulation_steps": said.get("accumulation_steps")}
+
+
+def held_out(workload, tokens):
+    """How many sequences are evaluated, tokens to train with and tokens to evaluate with: the data's end."""
+    evaluation = evaluation_of(workload)
+    if evaluation is None:
+        return 0, tokens, None
+    said = evaluation[1]
+    rows = said.get("samples", said["batch_size"] * environment("WORLD_SIZE", 1))
+    if tokens is None:
+        return rows, None, None
+    end = rows * workload["sequence_length"]
+    return rows, tokens[:-end], tokens[-end:]
+
+
 def trainer_choices(arguments, scenario):
     """What TrainingArguments, and the classes made of it, are told."""
     workload = scenario["workload"]
@@ -158,6 +187,7 @@ def trainer_choices(arguments, scenario):
         **({"accelerator_config": SYNC_EACH_BATCH} if workload.get("sync_each_batch") else {}),
         gradient_checkpointing=workload["activation_checkpointing"] != "none",
         gradient_checkpointing_kwargs=checkpointing_of(workload),
+        **evaluation_choices(workload),
         learning_rate=arguments.learning_rate,
         max_steps=choices.get("max_steps", -1) if steps is None else steps,
         save_strategy=choices.get("save_strategy", "no"),

@@ -5,6 +5,7 @@ from common import (
     Sequences,
     build_model,
     environment,
+    held_out,
     parser,
     read_scenario,
     read_tokens,
@@ -26,7 +27,8 @@ def main():
     settings = TrainingArguments(remove_unused_columns=False, **trainer_choices(arguments, scenario))
     model = build_model(arguments, scenario, AutoModelForCausalLM)
     vocabulary = model.config.vocab_size
-    length, tokens = workload["sequence_length"], read_tokens(arguments, vocabulary)
+    length = workload["sequence_length"]
+    rows, tokens, evaluated = held_out(workload, read_tokens(arguments, vocabulary))
     a_step = workload["micro_batch_size"] * workload["gradient_accumulation_steps"] * environment("WORLD_SIZE", 1)
     steps = steps_of(arguments)
     samples = a_step * steps if steps is not None else len(tokens) // length
@@ -36,6 +38,8 @@ def main():
     if arguments.save:
         trainer.save_model(arguments.output)
     recorder.write(arguments.measure, scenario, "hf-trainer")
+    if rows:  # behind the measurement, which is of training alone
+        print(trainer.evaluate(Sequences(length, rows, vocabulary, arguments.seed + 1, evaluated)))
 
 
 if __name__ == "__main__":

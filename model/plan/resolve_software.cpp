@@ -72,42 +72,41 @@ bool trainer_asks_for_fused(const Software& software) {
          software.torch_acts(ReleaseRule::trusts_fused_adam);
 }
 
-// A pair of releases that stops at the first micro-step: refused where a person said the
-// accumulation, told where a search or a file did.
-void warn_of_no_sync(Resolver& r) {
+// Releases that stop in the first of several micro-steps refuse accumulation, whoever chose it;
+// without it they run.
+void judge_accumulation(Resolver& r) {
   const Workload& workload = r.plan.workload;
-  const Software& software = r.plan.software;
-  if (workload.engine != TrainingEngine::deepspeed || workload.frontend != Frontend::hf_trainer ||
-      !stops_in_no_sync(software.deepspeed_release,
-                        software.transformers,
-                        workload.gradient_accumulation_steps)) {
+  if (!refuses_accumulation(workload, r.plan.software)) return;
+  const std::string deepspeed = to_string(r.plan.software.deepspeed_release);
+  const std::string transformers = to_string(r.plan.software.transformers);
+  const std::int64_t steps = workload.gradient_accumulation_steps;
+  if (steps == 1) {
+    r.assume(
+        phrase("no accumulation with DeepSpeed {} and transformers {}, which stop in the first of "
+               "several micro-steps (no_sync)",
+               deepspeed,
+               transformers));
     return;
   }
-  const std::string deepspeed = to_string(software.deepspeed_release);
-  const std::string transformers = to_string(software.transformers);
-  const Origin said = r.origin(ScenarioKey::gradient_accumulation_steps);
-  if (r.integer(ScenarioKey::gradient_accumulation_steps) && said.file == "command line") {
-    r.problem(said,
-              phrase("1 with DeepSpeed {} and transformers {}, which stop in the first of several "
-                     "micro-steps (no_sync)",
-                     deepspeed,
-                     transformers),
-              std::to_string(workload.gradient_accumulation_steps),
-              "transformers 4.47.1 or newer, or DeepSpeed 0.15.4");
-    return;
-  }
-  r.warn(
-      phrase("DeepSpeed {} and transformers {} stop in the first of several micro-steps (no_sync): "
-             "transformers 4.47.1 or newer, DeepSpeed 0.15.4, or no accumulation",
-             deepspeed,
-             transformers));
+  const Knob knob = Knob::gradient_accumulation_steps;
+  const bool in_file = r.ds_config_is_file &&
+                       !r.integer(ScenarioKey::gradient_accumulation_steps) &&
+                       r.plan.ds_config.integer(knob).has_value();
+  r.problem(in_file ? Origin{r.ds_config_file, std::string(pointer_of(knob))}
+                    : r.origin(ScenarioKey::gradient_accumulation_steps),
+            phrase("1 with DeepSpeed {} and transformers {}, which stop in the first of several "
+                   "micro-steps (no_sync)",
+                   deepspeed,
+                   transformers),
+            std::to_string(steps),
+            "transformers 4.47.1 or newer, or DeepSpeed 0.15.4");
 }
 
 // DeepSpeed 0.19.8 has a partition in fp32 (sums_in_fp32_partition), and casts what is reduced to
 // it. Rehearsed with Qwen2.5-0.5B on eight ranks: 494 MB more than 0.19.6 with one micro-step,
 // which is both, and 222 MB with four.
 void warn_of_release(Resolver& r) {
-  warn_of_no_sync(r);
+  judge_accumulation(r);
   const EngineConfig& engine = r.plan.engine;
   const bool sums = runs_deepspeed(r.plan.workload) && engine.stage == 2 && !engine.embedded &&
                     engine.model_dtype != DType::fp32 &&

@@ -135,6 +135,28 @@ void add_every(const char* strategy,
   }
 }
 
+// The Trainer's evaluation, in batches of what `batch` names. `held_out`: what is evaluated, which
+// is the user's. Predictions are the logits where the script has metrics, which no file says.
+void add_evaluation(const Plan& plan,
+                    const char* batch,
+                    const FormSetting& held_out,
+                    FormSettings& settings) {
+  if (plan.evaluation == nullptr) return;
+  const EvaluationSettings& evaluation = *plan.evaluation;
+  add_own(held_out, settings);
+  if (evaluation.samples > 0 && held_out.value.is_number()) {
+    settings.back().value = evaluation.samples;
+  }
+  settings.push_back({batch, evaluation.batch_size});
+  if (evaluation.accumulation_steps > 0) {
+    settings.push_back({"eval_accumulation_steps", evaluation.accumulation_steps});
+  }
+  const Every every = plan.loop.evaluate.value_or(Every{Every::Unit::epoch, 0.0});
+  const bool counts = every.unit == Every::Unit::steps || every.unit == Every::Unit::share;
+  if (counts) settings.push_back({"eval_strategy", "steps"});
+  add_every("eval_strategy", "eval_steps", every, {}, settings);
+}
+
 // What every run needs.
 void add_run(const Plan& plan, const char* epochs_name, FormSettings& settings) {
   add_own({"learning_rate", usual_learning_rate(plan)}, settings);
@@ -174,6 +196,7 @@ FormSettings of_llama_factory(const Plan& plan, const FormPlace& place) {
   if (checkpoints(plan)) settings.push_back({"use_reentrant_gc", work.checkpoint_reentrant});
   settings.push_back({"enable_liger_kernel", work.fused_loss});
   if (work.compile) settings.push_back({"torch_compile", true});
+  add_evaluation(plan, "per_device_eval_batch_size", {"val_size", 0.1, "yours"}, settings);
   add_run(plan, "num_train_epochs", settings);
   return settings;
 }
@@ -225,7 +248,8 @@ FormSettings of_axolotl(const Plan& plan, const FormPlace& place) {
   add_axolotl_engine(plan, place, settings);
   const Json data = Json::object({{"path", "my_dataset.jsonl"}, {"type", "chat_template"}});
   add_own({"datasets", Json::array({data}), "yours"}, settings);
-  add_own({"val_set_size", 0}, settings);
+  if (plan.evaluation == nullptr) add_own({"val_set_size", 0}, settings);
+  add_evaluation(plan, "eval_batch_size", {"val_set_size", 0.1, "yours"}, settings);
   settings.push_back({"sequence_len", work.sequence_length});
   settings.push_back({"sample_packing", packs(plan)});
   const bool to_the_end = work.dataset && work.dataset->padding == Padding::max;
@@ -313,6 +337,8 @@ FormSettings of_trl(const Plan& plan, const FormPlace& place) {
   add_engine(plan, place, settings);
   add_own({"dataset_name", "my_dataset", "yours"}, settings);
   add_trl_trainer(plan, settings);
+  const char* const batch = "per_device_eval_batch_size";
+  add_evaluation(plan, batch, {"dataset_test_split", "test", "yours"}, settings);
   add_batch(plan, settings);
   add_precision(plan, settings);
   add_optimizer(plan, "optim", settings);
@@ -330,6 +356,9 @@ FormSettings of_trainer(const Plan& plan, const FormPlace& place) {
   FormSettings settings = {{"model_name_or_path", place.model}, {"do_train", true}};
   add_engine(plan, place, settings);
   add_own({"train_file", "train.jsonl", "yours"}, settings);
+  const FormSetting held_out{"validation_file", "validation.jsonl", "yours"};
+  add_evaluation(plan, "per_device_eval_batch_size", held_out, settings);
+  if (plan.evaluation != nullptr) add_own({"do_eval", true}, settings);
   settings.push_back({encoder ? "max_seq_length" : "block_size", work.sequence_length});
   add_batch(plan, settings);
   add_precision(plan, settings);

@@ -304,3 +304,24 @@ TEST_CASE("of several nodes one is named where it is enough") {
   CHECK(answer.one_node->result.fits);
   CHECK_FALSE(ask(kSmall, "1x4xA100-80G-SXM", R"({"sequence_length":512})").one_node.has_value());
 }
+
+TEST_CASE("a search does not accumulate where its releases stop in no_sync") {
+  const auto under = [](const std::string& workload) {
+    return fit(parse_scenario(
+        parse_json(R"({"model":)" + kSmall + R"(,"cluster":"1x4xA100-80G-SXM","workload":)" +
+                       workload + R"(,"software":{"deepspeed":"0.16.0","transformers":"4.46.1"}})",
+                   "s.json")
+            .root,
+        "s.json"));
+  };
+  const FitAnswer answer = under(R"({"sequence_length":512})");
+  REQUIRE(answer.recommended.has_value());
+  for (const StrategyResult& item : answer.strategies) {
+    CHECK(item.plan.workload.gradient_accumulation_steps == 1);
+  }
+  const FitAnswer whole = under(R"({"sequence_length":512,"global_batch_size":64})");
+  REQUIRE(whole.recommended.has_value());
+  CHECK(whole.strategies[*whole.recommended].plan.workload.micro_batch_size == 16);
+  CHECK_THROWS_AS(under(R"({"sequence_length":512,"micro_batch_size":2,"global_batch_size":64})"),
+                  InputError);
+}

@@ -270,6 +270,22 @@ TEST_CASE("what evaluates is read by each tool's names, with its own default bat
         R"({"loss":{"batch_size":1}})");
 }
 
+TEST_CASE("axolotl's counts an epoch are shares of all steps") {
+  if (!reads_yaml()) return;
+  Files files;
+  const auto every = [&](const std::string& text, ScenarioKey key) {
+    return said(from::read_from(files.add(
+                    "ax.yaml", "base_model: m\nsequence_len: 512\nmicro_batch_size: 3\n" + text)),
+                key);
+  };
+  const std::string held_out = "val_set_size: 0.05\n";
+  CHECK(every(held_out + "evals_per_epoch: 4\nnum_epochs: 2\n", ScenarioKey::eval_steps) ==
+        "0.125");
+  CHECK(every(held_out + "evals_per_epoch: 1\n", ScenarioKey::eval_steps) == "epoch");
+  CHECK(every("val_set_size: 0.0\nevals_per_epoch: 4\n", ScenarioKey::eval_steps).empty());
+  CHECK(every("saves_per_epoch: 1\nnum_epochs: 3\n", ScenarioKey::save_steps) == "0.333333");
+}
+
 TEST_CASE("what weights are loaded in is read, or each tool's own default taken") {
   if (!reads_yaml()) return;
   Files files;

@@ -1,6 +1,7 @@
 // tuner/kit/forms: what is written for other tools, read back by cli/from, is the plan.
 #include "tuner/kit/forms.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -14,6 +15,7 @@
 #include "model/diagnostic.hpp"
 #include "model/json.hpp"
 #include "model/plan/scenario_reader.hpp"
+#include "model/plan/trainer.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/yaml.hpp"
 #include "tuner/kit/form_text.hpp"
@@ -413,4 +415,42 @@ TEST_CASE("texts of users stand in YAML, JSON and words of sh as they were said"
   }
   CHECK(yaml_lines({{"rate", 1e-5}, {"big", 1e20}}) == "rate: 1.0e-05\nbig: 1.0e+20\n");
   CHECK(argument_words({{"a", "x y"}, {"b", Json::array({"q", "v"})}}, " ") == "--a 'x y' --b q v");
+}
+
+TEST_CASE("an evaluation is written, and read back") {
+  if (!reads_yaml()) return;
+  const Folder folder;
+  Json document = case_of(
+      R"({"sequence_length":1024,"micro_batch_size":2,"eval_steps":"200",
+          "evaluation":{"loss":{"batch_size":3,"accumulation_steps":4,"samples":500}}})",
+      R"({"zero_optimization":{"stage":2}})");
+  const Planned it = planned(document);
+  for (const Form form :
+       {Form::llama_factory, Form::axolotl, Form::trl, Form::trainer, Form::shell}) {
+    INFO(name(kFormNames, form));
+    std::string path;
+    written(it, form, folder, path);
+    from::Meaning meaning;
+    const Plan after = read_back(path, it, meaning);
+    REQUIRE(after.evaluation != nullptr);
+    CHECK(after.evaluation->batch_size == 3);
+    CHECK(after.evaluation->accumulation_steps == 4);
+    CHECK_FALSE(after.evaluation->keeps_logits);
+    REQUIRE(after.loop.evaluate);
+    CHECK(to_string(*after.loop.evaluate) == "200");
+  }
+}
+
+TEST_CASE("what is evaluated goes over with the rest of the user's file") {
+  if (!reads_yaml()) return;
+  const Folder folder;
+  const std::string text =
+      "model_name_or_path: llama-3.2-1b\nfinetuning_type: full\ncutoff_len: 512\nval_size: 0.07\n"
+      "eval_strategy: epoch\n";
+  const from::Meaning meaning = from::read_from(folder.add("mine.yaml", text));
+  const bool carried =
+      std::any_of(meaning.kept.begin(), meaning.kept.end(), [](const from::Setting& setting) {
+        return setting.name == "val_size";
+      });
+  CHECK(carried);
 }
