@@ -17,6 +17,7 @@
 #include "cli/language/translation.hpp"
 #include "cli/rank_end.hpp"
 #include "cli/terminal_text.hpp"
+#include "cli/unknown_model.hpp"
 #include "model/check.hpp"
 #include "model/too_large.hpp"
 
@@ -94,6 +95,7 @@ int run_words(std::vector<std::string> words,
   }
   // What --from read: it is no answer, so not on standard output.
   std::cerr << translation.text(arguments.from_said);
+  if (command.takes_scenario) trace_unknown_model(arguments, std::cerr, translation);
   return command.run(arguments, {std::cout, std::cerr});
 }
 

@@ -13,6 +13,7 @@
 #include "model/lint/lint.hpp"
 #include "model/lint/place.hpp"
 #include "model/lint/subject.hpp"
+#include "simulator/simulate.hpp"
 
 namespace zeroplan {
 namespace {
@@ -212,7 +213,7 @@ class Judge {
   Translation words_;
   Format format_;
   bool several_;
-  LintRequest request_;
+  LintRequest request_{.result_of = [](const Plan& plan) { return simulate(plan); }};
   std::vector<PlacedFinding> placed_;
   Json documents_ = Json::array();
   bool any_error_ = false;

@@ -10,6 +10,7 @@
 #include "model/plan/cluster_parts.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
+#include "simulator/simulate.hpp"
 
 namespace zeroplan::library {
 namespace {
@@ -306,7 +307,7 @@ TuneOptions options_of(const v1::TuneOptions& said, const Scenario& scenario) {
 }
 
 LintRequest request_of(const v1::LintOptions& said, const Scenario& scenario) {
-  LintRequest request;
+  LintRequest request{.result_of = [](const Plan& plan) { return simulate(plan); }};
   request.scenario = scenario;
   request.gpus = said.gpus;
   if (said.gpus && (*said.gpus < 1 || *said.gpus > kMostGpus)) {

@@ -47,6 +47,7 @@ Json question(const TraceRequest& request, const fs::path& folder) {
   add("code", request.code);
   add("class", request.class_name);
   add("attention", request.attention);
+  if (request.seconds) said["seconds"] = *request.seconds;
   if (!request.batches.empty()) said["batches"] = numbers(request.batches);
   if (!request.sequences.empty()) said["sequences"] = numbers(request.sequences);
   Json frozen = Json::array();

@@ -2,6 +2,8 @@
 // on PyTorch's meta device, where tensors have sizes and no memory.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,7 @@ struct TraceRequest {
   std::vector<std::int64_t> batches;  // three that grow; empty: the usual ones
   std::vector<std::int64_t> sequences;
   bool trust_remote_code = false;
+  std::optional<std::int64_t> seconds;  // it may take; absent: as long as it takes
 };
 
 // zeroplan.graph/1 as text. A torch for CUDA whose libraries are missing gets the emulated ones

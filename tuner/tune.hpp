@@ -20,7 +20,7 @@ struct SearchCounts {
   std::int64_t patience;  // simulations without a better point
   std::int64_t most;      // in all, of one search
 };
-inline constexpr SearchCounts kTuneCounts{200, 3'000};
+inline constexpr SearchCounts kTuneCounts{200, 1'000};
 inline constexpr SearchCounts kReportCounts{64, 200};  // of the first search
 
 // What a search begins from. Who names a gap wants it proven: patience does not end the search

@@ -2,6 +2,7 @@
 // programs or read what those wrote. A browser has none of that; ./zeroplan builds the whole
 // program when it is asked for one of them, which it looks up here.
 #include "cli/commands.hpp"
+#include "cli/unknown_model.hpp"
 #include "model/diagnostic.hpp"
 
 namespace zeroplan {
@@ -39,5 +40,10 @@ int run_run(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse
 int run_trace(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("trace"); }
 int run_validate(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("validate"); }
 int run_verify(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("verify"); }
+
+// No class is asked here: the command refuses the model, and says how to trace it.
+void trace_unknown_model(Arguments& /*arguments*/,
+                         std::ostream& /*log*/,
+                         const Translation& /*words*/) {}
 
 }  // namespace zeroplan

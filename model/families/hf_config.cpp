@@ -133,7 +133,9 @@ std::optional<std::string> training_dtype(const Json& config, std::vector<Phrase
                  .hint = model_type == "gemma3"
                              ? "its vision encoder is not modelled; for the text model alone give "
                                "its text_config, whose model_type is gemma3_text"
-                             : did_you_mean(model_type, known)});
+                             : phrase("a Python with transformers traces it: zeroplan trace {} -o "
+                                      "graph.json, and graph.json stands for the model",
+                                      file.empty() ? "CONFIG" : printable(file))});
 }
 
 // The file behind a path: itself or the config.json in it, as the user wrote it or seen from the
@@ -254,13 +256,28 @@ Model read_model(const Json& config,
   return model;
 }
 
+bool is_planned(const Json& config) {
+  if (!config.is_object() || is_traced_document(config)) return true;
+  std::vector<Phrase> notes;
+  const std::string model_type = model_type_of(config, notes);
+  if (model_type.empty()) return true;
+  if (families::find_family(model_type) == nullptr) return false;
+  try {
+    return read_model(config, "").planned;
+  } catch (const InputError&) {
+    return true;
+  }
+}
+
 Model load_model(const Json& value,
                  const std::string& file,
                  const std::string& pointer,
                  ExpertLayout experts) {
   if (value.is_object()) {
     Model model = read_model(value, file, pointer, experts);
-    model.name = "inline " + model.model_type;
+    const Json* name = is_traced_document(value) ? value.find("name") : nullptr;
+    model.name = name != nullptr && name->is_string() ? printable(name->as_string())
+                                                      : "inline " + model.model_type;
     return model;
   }
   if (!value.is_string() || value.as_string().empty()) {

@@ -38,6 +38,10 @@ Model read_model(const Json& config,
                  const std::string& pointer = "",
                  ExpertLayout experts = ExpertLayout::modules);
 
+// Whether memory and time are predicted for a config: its class is known, or it is a traced document.
+// True for what read_model() refuses as damaged: it says why.
+bool is_planned(const Json& config);
+
 // A preset or a bare size, or an InputError with the nearest names.
 Model model_from_name(std::string_view name,
                       const std::string& file = "command line",

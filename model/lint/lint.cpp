@@ -6,7 +6,6 @@
 #include "model/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/lint/run_view.hpp"
-#include "model/predict/predict.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan {
@@ -111,6 +110,7 @@ class Facts {
             model_.get(),
             plan_ ? &*plan_ : nullptr,
             prediction_ ? &*prediction_ : nullptr,
+            request_.result_of,
             request_.launcher,
             request_.task,
             release_,
@@ -183,7 +183,7 @@ class Facts {
                      {"command line", "--frontend"});
       }
       plan_ = resolve(scenario, prepared);
-      prediction_ = predict(*plan_);
+      prediction_ = request_.result_of(*plan_);
     } catch (const InputError& error) {
       const Diagnostic& first = error.diagnostics().front();
       why_no_plan_ = phrase("expected {}, got {}", first.expected, first.got);

@@ -6,6 +6,7 @@
 // values to it ("auto"), else DeepSpeed itself.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,11 +14,16 @@
 #include "model/knobs/rules.hpp"
 #include "model/lint/launch.hpp"
 #include "model/phrase.hpp"
+#include "model/plan/plan.hpp"
 #include "model/plan/scenario.hpp"
+#include "model/predict/step_result.hpp"
 
 namespace zeroplan {
 
 struct LintRequest {
+  // What a plan comes to: simulate(), as every other command has it. A lint that takes what many
+  // files are worth can take predict(), the analytic estimate.
+  std::function<StepResult(const Plan&)> result_of;
   DsConfig config;
   Scenario scenario;                 // its ds_config is not looked at
   std::optional<std::int64_t> gpus;  // of the job, where no cluster is said

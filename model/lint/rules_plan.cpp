@@ -7,7 +7,6 @@
 #include "model/lint/run_view.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/predict/gather_timeline.hpp"
-#include "model/predict/predict.hpp"
 #include "model/release_table.hpp"
 #include "model/releases.hpp"
 
@@ -84,7 +83,7 @@ std::optional<StepResult> with_file(const Run& run, const DsConfig& config) {
                           .ds_config = std::make_shared<const DsConfig>(config),
                           .profile = run.plan->profile};
   try {
-    return predict(resolve(run.scenario, prepared));
+    return run.result_of(resolve(run.scenario, prepared));
   } catch (const InputError&) {
     return std::nullopt;
   }

@@ -9,7 +9,6 @@
 #include "model/plan/beside.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/predict/generation.hpp"
-#include "model/predict/predict.hpp"
 #include "model/predict/run_phases.hpp"
 #include "model/releases.hpp"
 
@@ -140,7 +139,7 @@ void gathers_for_generation(const Run& run, Report& report) {
   TrainerSettings settings = *plan.trainer;
   settings.generation.gathers_model = false;
   apart.trainer = std::make_shared<const TrainerSettings>(settings);
-  if (!predict(apart).fits) return;
+  if (!run.result_of(apart).fits) return;
   char gibibytes[32];
   std::snprintf(gibibytes, sizeof gibibytes, "%.1f", gathered.gib());
   report.at(Knob::zero_stage, {gibibytes});

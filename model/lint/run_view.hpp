@@ -1,6 +1,7 @@
 // Shared by the rules of model/lint: what is known of the run. Not for other code.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,7 +21,8 @@ struct Run {
   const Cluster* cluster = nullptr;
   const Model* model = nullptr;
   const Plan* plan = nullptr;
-  const StepResult* prediction = nullptr;  // with the plan
+  const StepResult* prediction = nullptr;                   // with the plan
+  const std::function<StepResult(const Plan&)>& result_of;  // LintRequest's
   std::optional<Launcher> launcher;
   std::optional<RunTask> task;
   std::optional<Version> release;  // of DeepSpeed, where it was said

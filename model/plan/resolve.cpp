@@ -87,7 +87,8 @@ void require_planned(Resolver& r) {
                    model.model_type,
                    model.architecture,
                    model.not_planned_reason),
-            "zeroplan models lists the model types that can be planned");
+            "a Python with transformers traces it: zeroplan trace CONFIG -o graph.json, and "
+            "graph.json stands for the model");
 }
 
 // --- how

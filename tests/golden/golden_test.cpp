@@ -51,7 +51,7 @@ Outcome run(const std::string& command) {
   const fs::path script = scratch / "run.sh";
   std::ofstream(script) << "cd '" << kFolder.string() << "'\n"
                         << "export PATH='" << ZEROPLAN_PROGRAM_DIR << "':$PATH LANG=C LC_ALL=C\n"
-                        << "export SCRATCH='" << scratch.string() << "'\n"
+                        << "export ZEROPLAN_PYTHON=none SCRATCH='" << scratch.string() << "'\n"
                         << command << "\n";
   const fs::path out = scratch / "out";
   const fs::path err = scratch / "err";

@@ -278,7 +278,8 @@ std::string output_of(const std::string& command) {
   const fs::path script = scratch / "run.sh";
   std::ofstream(script) << "cd '" << kFolder.string() << "'\n"
                         << "export PATH='" << ZEROPLAN_PROGRAM_DIR << "':$PATH\n"
-                        << "export LC_ALL=zh_CN.UTF-8 SCRATCH='" << scratch.string() << "'\n"
+                        << "export LC_ALL=zh_CN.UTF-8 ZEROPLAN_PYTHON=none SCRATCH='"
+                        << scratch.string() << "'\n"
                         << command << "\n";
   const std::string line = "sh '" + script.string() + "' 2>&1 </dev/null";
   std::string text;

@@ -48,7 +48,9 @@ class Question:
         command = [self.program, *map(str, arguments)]
         self.asked.append(" ".join(command[1:]))
         done = subprocess.run(command, capture_output=True, text=True, input=stdin, timeout=600)
-        if done.returncode not in (0, 3):
+        # A search that its count of simulations ended knows of nothing that fits, and says so.
+        unknown = done.returncode == 1 and "whether something fits is not known" in done.stderr
+        if done.returncode not in (0, 3) and not unknown:
             self.fault(f"exit {done.returncode}: {done.stderr.strip()[:300]}")
         return done
 
@@ -66,7 +68,7 @@ class Question:
         self.faults.append(f"{text}\n    by: {self.asked[-1] if self.asked else ''}")
 
     def same(self, what, a, b, tolerance=0.0):
-        if a is None or b is None or isinstance(a, (bool, str, dict, list)) or isinstance(b, (bool, str, dict, list)):
+        if a is None or b is None or isinstance(a, (bool, str, dict, list, tuple)) or isinstance(b, (bool, str, dict, list, tuple)):
             close = a == b
         else:
             close = abs(a - b) <= tolerance * max(abs(a), abs(b))
@@ -120,7 +122,7 @@ def fit_and_kit(q, folder):
     q.same("fit's headline has the condition", words in head, True)
     if not words:
         q.same("fit's headline has no condition", "if a node" in head, False)
-    scenario = folder / "scenario.json"
+    scenario = folder / "kit" / "scenario.json"
     simulated = q.document("simulate", "--scenario", scenario)
     q.same_results("simulate of the kit", best["result"], simulated)
     said = q.run("simulate", "--scenario", scenario).stdout.splitlines()[0]
@@ -144,7 +146,7 @@ def fit_and_kit(q, folder):
 
 
 def check_rows(q, answer):
-    """Every simulated row by `simulate --batch`: searches let one rank stand in for those that differ."""
+    """Every simulated row by `simulate --batch`."""
     rows = [row for row in answer["strategies"] if row["simulated"]]
     lines = []
     for row in rows:
@@ -161,7 +163,7 @@ def check_rows(q, answer):
         if "error" in result:
             q.fault(f"row {row['name']}: {result['error']}")
             continue
-        q.same_results(f"row {row['name']}", row["result"], result, memory=0.02, time=0.05)
+        q.same_results(f"row {row['name']}", row["result"], result, time=1e-9)
     nearest = [row for row in rows if not row["fits"] and row["result"]["limits"]]
     for row in nearest:
         for limit in row["result"]["limits"]:
@@ -207,7 +209,7 @@ def ask_tune(q, answer, folder):
     if q.number % 8 == 3:  # a search more
         head = q.run("tune", q.model, q.cluster, *q.flags).stdout.splitlines()[1]
         q.same("tune's headline", head.startswith("simplest within" if tuned["top"] else "fastest of what was"), True)
-    simulated = q.document("simulate", "--scenario", folder / "tuned" / "scenario.json")
+    simulated = q.document("simulate", "--scenario", folder / "tuned" / "kit" / "scenario.json")
     q.same_results("tune's choice by simulate", tuned["best"]["result"], simulated)
 
 
@@ -240,9 +242,13 @@ def ask_longest(q, answer, folder):
     q.same("the words", f"{words}" in text.splitlines()[1], True)
     if reach["needs_packages"] is None:
         farthest = max([reach["value"]] + ([reach["longer"]["value"]] if "longer" in reach else []))
-        beyond = q.fit("--seq", str(farthest + farthest // 8 + 128), flags=flags)
-        if beyond.get("fits") and beyond["needs_packages"] is None:
-            q.fault(f"fit takes {farthest + farthest // 8 + 128} tokens, the longest are {farthest}")
+        # What the allocator reserves does not grow steadily: far beyond, a length may fit again.
+        for beyond in (farthest + 128, farthest + farthest // 8 + 128):
+            there = q.fit("--seq", str(beyond), flags=flags)
+            if not there.get("fits") or there["needs_packages"] is not None:
+                break
+        else:
+            q.fault(f"fit takes {beyond} tokens, the longest are {farthest}")
 
 
 def ask_clusters(q, answer, folder):

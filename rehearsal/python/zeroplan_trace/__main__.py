@@ -1,6 +1,7 @@
 """python -m zeroplan_trace REQUEST.json: builds the model, runs it, writes the document that REQUEST names. Errors: one JSON line."""
 
 import json
+import signal
 import sys
 import traceback
 
@@ -17,6 +18,7 @@ class Options:
         self.batches = said.get("batches")
         self.sequences = said.get("sequences")
         self.freeze = said.get("freeze") or []
+        self.seconds = said.get("seconds")
         self.output = said["output"]
         self.errors = said["errors"]
 
@@ -37,6 +39,7 @@ def main(path):
     from .document import document
 
     try:
+        end_after(options.seconds)
         made = document(options)
     except Problem as problem:
         return fail(options.errors, "model", problem.expected, problem.got, problem.hint)
@@ -49,6 +52,17 @@ def main(path):
         json.dump(made, file, separators=(",", ":"))
         file.write("\n")
     return 0
+
+
+def end_after(seconds):
+    if seconds is None:
+        return
+
+    def end(_signal, _frame):
+        raise Problem("a class that is traced in %d s" % seconds, "one that takes longer", "zeroplan trace MODEL -o graph.json waits for it")
+
+    signal.signal(signal.SIGALRM, end)
+    signal.alarm(seconds)
 
 
 def debug():

@@ -12,6 +12,7 @@
 #include "model/diagnostic.hpp"
 #include "model/json.hpp"
 #include "model/lint/lint.hpp"
+#include "model/predict/predict.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;
@@ -68,7 +69,7 @@ class Folder {
 
 // What lint says: the code or the place of its first error; empty where it has none.
 std::string first_error(const Case& one, const std::string& release) {
-  LintRequest request;
+  LintRequest request{.result_of = [](const Plan& plan) { return predict(plan); }};
   request.scenario.set(ScenarioKey::deepspeed_version, release, {"command line", "--deepspeed"});
   request.gpus = one.gpus;
   try {

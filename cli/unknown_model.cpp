@@ -1,0 +1,141 @@
+#include "cli/unknown_model.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "model/diagnostic.hpp"
+#include "model/embedded.hpp"
+#include "model/families/hf_config.hpp"
+#include "model/fingerprint.hpp"
+#include "model/output_file.hpp"
+#include "rehearsal/cache.hpp"
+#include "rehearsal/embedded.hpp"
+#include "rehearsal/process.hpp"
+#include "rehearsal/rehearse.hpp"
+#include "rehearsal/trace.hpp"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct UnknownModel {
+  std::string name;    // as the user calls it
+  std::string source;  // for the tracer: a folder, or empty where `config` is all there is
+  Json config;
+};
+
+std::optional<UnknownModel> unknown_model_of(const Scenario& scenario) {
+  const ExplicitValue* said = scenario.find(ScenarioKey::model);
+  if (said == nullptr) return std::nullopt;
+  if (said->value.is_object()) {
+    if (is_planned(said->value)) return std::nullopt;
+    return UnknownModel{"a config", "", said->value};
+  }
+  if (!said->value.is_string()) return std::nullopt;
+  const std::string& text = said->value.as_string();
+  const std::optional<Json> config = config_of_path(text, said->origin.file);
+  if (!config || is_planned(*config)) return std::nullopt;
+  std::error_code none;
+  return UnknownModel{text, fs::is_directory(text, none) ? text : "", *config};
+}
+
+// "transformers 5.17.0, torch 2.11.0"; nothing where the Python has not both.
+std::optional<std::string> releases_in(const std::string& python) {
+  const rehearsal::Output said =
+      rehearsal::run_and_read({python,
+                               "-c",
+                               "import importlib.metadata as m; print('transformers', "
+                               "m.version('transformers') + ', torch', "
+                               "m.version('torch'), end='')"});
+  if (said.exit != 0) return std::nullopt;
+  return printable(said.text);
+}
+
+void add(Fingerprint& key, std::string_view text) {
+  for (const char c : text) key.add(static_cast<unsigned char>(c));
+  key.add(text.size());
+}
+
+// The place of the document in the cache.
+fs::path place_of(const UnknownModel& model,
+                  const std::string& releases,
+                  const std::string& attention) {
+  Fingerprint key;
+  for (const std::string_view part :
+       {std::string_view(model.source), std::string_view(releases), std::string_view(attention)}) {
+    add(key, part);
+  }
+  add(key, model.config.dump());
+  for (const EmbeddedFile& file : rehearsal_files()) {
+    if (file.path.find("/zeroplan_trace/") != std::string_view::npos) add(key, file.text);
+  }
+  return fs::path(rehearsal::cache_folder()) / "traced" /
+         fmt::format("{:016x}{:016x}.json", key.high, key.low);
+}
+
+// What transformers calls an attention that a scenario names.
+std::string attention_of(const Scenario& scenario) {
+  const ExplicitValue* said = scenario.find(ScenarioKey::attention);
+  if (said == nullptr || !said->value.is_string()) return "";
+  return said->value.as_string() == "flash" ? "flash_attention_2" : said->value.as_string();
+}
+
+Json traced(const UnknownModel& model, const std::string& python, const Scenario& scenario) {
+  const rehearsal::ScratchFolder scratch;
+  constexpr std::int64_t kSeconds = 60;
+  rehearsal::TraceRequest request;
+  request.python = python;
+  request.seconds = kSeconds;
+  request.attention = attention_of(scenario);
+  request.model = model.source;
+  if (request.model.empty()) {
+    request.model = scratch.path() + "/config.json";
+    replace_file(request.model, model.config.dump());
+  }
+  Json document = parse_json(rehearsal::trace(request), model.name).root;
+  document["name"] = model.name;
+  return document;
+}
+
+}  // namespace
+
+void trace_unknown_model(Arguments& arguments, std::ostream& log, const Translation& words) {
+  const Scenario scenario = scenario_of(arguments);
+  const std::optional<UnknownModel> model = unknown_model_of(scenario);
+  if (!model) return;
+  const char* const said = std::getenv("ZEROPLAN_PYTHON");
+  const std::string python =
+      rehearsal::find_program(said == nullptr || *said == '\0' ? "python3" : said);
+  const auto releases = python.empty() ? std::nullopt : releases_in(python);
+  if (!releases) return;
+  const fs::path place = place_of(*model, *releases, attention_of(scenario));
+  std::error_code none;
+  Json document;
+  if (fs::is_regular_file(place, none)) {
+    document = parse_json(read_text_file(place.string()), place.string()).root;
+  } else {
+    log << words.text(
+        phrase("{} is of a class that zeroplan does not know: asking the class in {}, once\n",
+               printable(model->name),
+               *releases));
+    log.flush();
+    try {
+      document = traced(*model, python, scenario);
+    } catch (const InputError& error) {
+      log << words.text(error.text()) << "\n";
+      return;
+    }
+    fs::create_directories(place.parent_path(), none);
+    replace_file(place.string(), document.dump());
+  }
+  arguments.flags.set(ScenarioKey::model, std::move(document), {place.string(), ""});
+}
+
+}  // namespace zeroplan
