@@ -1,10 +1,13 @@
-// The nine categories of memory of docs/contract.md section 4. They tag every byte: of the closed
-// forms, of the simulator's allocations, and of the embedded runtime's.
+// The nine categories of memory of docs/contract.md section 4, and the phases of a run. They tag
+// every byte: of the closed forms, of the simulator's allocations, and of the embedded runtime's.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <string_view>
+
+#include "model/enum_names.hpp"
+#include "model/units.hpp"
 
 namespace zeroplan {
 
@@ -35,6 +38,26 @@ inline constexpr std::array<std::string_view, kMemoryCategoryCount> kMemoryCateg
 
 constexpr std::string_view name(MemoryCategory category) {
   return kMemoryCategoryNames[static_cast<std::size_t>(category)];
+}
+
+// Where in a run a peak stands.
+enum class Phase { load, init, forward, backward, step, save };
+inline constexpr std::size_t kPhaseCount = 6;
+inline constexpr EnumNames<Phase, kPhaseCount> kPhaseNames{
+    {"load", "init", "forward", "backward", "step", "save"}};
+
+using CategoryBytes = std::array<Bytes, kMemoryCategoryCount>;
+
+constexpr Bytes& at(CategoryBytes& bytes, MemoryCategory category) {
+  return bytes[static_cast<std::size_t>(category)];
+}
+constexpr Bytes at(const CategoryBytes& bytes, MemoryCategory category) {
+  return bytes[static_cast<std::size_t>(category)];
+}
+inline Bytes sum(const CategoryBytes& bytes) {
+  Bytes total;
+  for (const Bytes part : bytes) total += part;
+  return total;
 }
 
 }  // namespace zeroplan

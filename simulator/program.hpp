@@ -22,7 +22,6 @@
 #include "model/enum_names.hpp"
 #include "model/graph/graph.hpp"
 #include "model/memory_category.hpp"
-#include "model/predict/step_result.hpp"
 #include "model/units.hpp"
 #include "simulator/stream_clock.hpp"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "model/json.hpp"
-#include "model/predict/step_result.hpp"
+#include "model/memory_category.hpp"
 #include "simulator/engines/rank_program.hpp"
 
 namespace zeroplan {

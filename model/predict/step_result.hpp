@@ -14,12 +14,6 @@
 
 namespace zeroplan {
 
-// Where in a run a peak stands.
-enum class Phase { load, init, forward, backward, step, save };
-inline constexpr std::size_t kPhaseCount = 6;
-inline constexpr EnumNames<Phase, kPhaseCount> kPhaseNames{
-    {"load", "init", "forward", "backward", "step", "save"}};
-
 enum class Resource { gpu_memory, host_memory, nvme, time };
 inline constexpr EnumNames<Resource, 4> kResourceNames{
     {"gpu_memory", "host_memory", "nvme", "time"}};
@@ -28,20 +22,6 @@ inline constexpr EnumNames<Resource, 4> kResourceNames{
 enum class Bound { compute, communication, host, pcie, cpu_optimizer, nvme, dispatch };
 inline constexpr EnumNames<Bound, 7> kBoundNames{
     {"compute", "communication", "host", "pcie", "cpu_optimizer", "nvme", "dispatch"}};
-
-using CategoryBytes = std::array<Bytes, kMemoryCategoryCount>;
-
-constexpr Bytes& at(CategoryBytes& bytes, MemoryCategory category) {
-  return bytes[static_cast<std::size_t>(category)];
-}
-constexpr Bytes at(const CategoryBytes& bytes, MemoryCategory category) {
-  return bytes[static_cast<std::size_t>(category)];
-}
-inline Bytes sum(const CategoryBytes& bytes) {
-  Bytes total;
-  for (const Bytes part : bytes) total += part;
-  return total;
-}
 
 // Standard deviations on each side of a 90 % interval.
 inline constexpr double kNinetyPercent = 1.645;

@@ -4,7 +4,7 @@
 #include <array>
 #include <chrono>
 
-#include "model/predict/step_result.hpp"
+#include "model/memory_category.hpp"
 #include "model/units.hpp"
 
 namespace zeroplan::runtime {

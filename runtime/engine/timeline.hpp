@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "model/engine/engine_action.hpp"
-#include "model/predict/step_result.hpp"
+#include "model/memory_category.hpp"
 #include "runtime/collectives/communicator.hpp"
 
 namespace zeroplan::runtime {

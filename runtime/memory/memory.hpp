@@ -19,7 +19,6 @@
 
 #include "model/enum_names.hpp"
 #include "model/memory_category.hpp"
-#include "model/predict/step_result.hpp"
 #include "model/units.hpp"
 #include "runtime/device/device.hpp"
 

@@ -72,14 +72,23 @@ std::string defect_of(const std::exception& error) {
 
 }  // namespace
 
-std::string hash_of(std::string_view text) {
+std::string without_our_folder(std::string text) {
+  const std::string_view folder = ZEROPLAN_SOURCE_DIR "/";
+  for (std::size_t at = text.find(folder); at != std::string::npos; at = text.find(folder, at)) {
+    text.erase(at, folder.size());
+  }
+  return text;
+}
+
+std::string hash_of(std::string_view said) {
   Fingerprint print;
+  const std::string text = without_our_folder(std::string(said));
   for (const char c : text) print.add(static_cast<unsigned char>(c));
   return digits(print);
 }
 
 std::string in_one_line(std::string_view text) {
-  std::string line(text);
+  std::string line = without_our_folder(std::string(text));
   for (char& c : line) {
     if (static_cast<unsigned char>(c) < ' ') c = ' ';
   }

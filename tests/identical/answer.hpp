@@ -30,7 +30,7 @@ struct Line {
   std::string program;   // hash of the programs of the simulated ranks; "-": none is simulated
 };
 
-// Of a text, 16 hexadecimal digits.
+// Of a text, 16 hexadecimal digits; the same wherever the repository stands.
 std::string hash_of(std::string_view text);
 
 // What is simulated of a plan, of `rank` or the rank that needs the most.
@@ -44,7 +44,8 @@ struct Answer {
 // defect is in the file until it is mended, and takes no other line with it.
 Answer answer_to(std::string id, const Scenario& scenario, std::optional<int> rank);
 
-// A text as part of a line: line breaks and control characters become spaces.
+// A text as part of a line: line breaks and control characters become spaces, paths begin in the
+// repository.
 std::string in_one_line(std::string_view text);
 
 std::string written(const Line& line);
