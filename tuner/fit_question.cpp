@@ -192,6 +192,11 @@ Question varied(Question question, const Variation& variation) {
     } else {
       set(question, key, change.value);
     }
+    if (key == ScenarioKey::model) {
+      const Prepared other = prepare(question.scenario);
+      question.prepared.model = other.model;
+      question.prepared.model_with_fused_experts = other.model_with_fused_experts;
+    }
     if (key == ScenarioKey::checkpoint_reentrant) question.not_reentrant = false;
   }
   if (variation.host_memory) {

@@ -97,6 +97,7 @@ class Catalogue {
     add_reentrance();
     add_expandable_segments();
     add_loading_on_host();
+    add_sixteen_bit_copy();
     add_no_accumulation();
     add_buckets();
     add_engine();
@@ -233,6 +234,19 @@ class Catalogue {
   bool evaluation_decides() const {
     const std::vector<Limit>& limits = subject_.result().limits;
     return !limits.empty() && limits.back().largest_term.english().starts_with("evaluation");
+  }
+
+  // A checkpoint that zero.Init does not partition as it is read.
+  void add_sixteen_bit_copy() {
+    if (!plan_.loads_whole || workload_.method == Method::qlora) return;
+    const Json copy = model_in_sixteen_bits(subject_.scenario());
+    if (copy.is_null()) return;
+    const Phase peak = subject_.result().gpu.peak_phase;
+    add(RemedyPrice::nothing,
+        MemoryCategory::parameters,
+        "train from a copy in 16 bits: from_pretrained and save_pretrained, once",
+        {{ScenarioKey::model, copy}})
+        .decides = peak == Phase::load || peak == Phase::init;
   }
 
   // Four-bit weights that wait on the host until FSDP shards them.

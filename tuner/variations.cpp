@@ -6,6 +6,7 @@
 
 #include "model/check.hpp"
 #include "model/defect.hpp"
+#include "model/families/hf_config.hpp"
 #include "model/parallel_for.hpp"
 #include "model/phrase_list.hpp"
 #include "simulator/simulate.hpp"
@@ -164,6 +165,17 @@ Phrase describe(const Variation& variation, const Plan& base) {
   return phrase_list(changes, "; ");
 }
 
+Json model_in_sixteen_bits(const Scenario& scenario) {
+  const Json& said = scenario.find(ScenarioKey::model)->value;
+  if (said.is_string()) {
+    const std::string& text = said.as_string();
+    return is_model_name(text) ? Json(text + "-bf16") : Json();
+  }
+  Json config = said;
+  config.erase("quantization_config");
+  return config;
+}
+
 Variations::Variations(const Scenario& scenario, std::optional<Bytes> capacity, bool host_is_usual)
     : scenario_(scenario), prepared_(prepare(scenario)) {
   if (capacity || host_is_usual) {
@@ -187,9 +199,11 @@ Plan Variations::plan(const Variation& variation) const {
   DsConfig config = config_;
   Strategy strategy = strategy_of(base_);
   bool changes_strategy = false;
+  bool changes_model = false;
   for (const Change& change : variation.changes) {
     if (const ScenarioKey* key = std::get_if<ScenarioKey>(&change.key)) {
       scenario.set(*key, change.value, kVariation);
+      changes_model = changes_model || *key == ScenarioKey::model;
       if (!is_batch(*key)) continue;
       scenario.unset(ScenarioKey::global_batch_size);
       // What the file fixed is said by the workload now.
@@ -215,6 +229,11 @@ Plan Variations::plan(const Variation& variation) const {
   }
   if (changes_strategy) config = strategy_config(strategy, &config, *prepared_.model);
   Prepared prepared = prepared_;
+  if (changes_model) {
+    const Prepared other = prepare(scenario);
+    prepared.model = other.model;
+    prepared.model_with_fused_experts = other.model_with_fused_experts;
+  }
   prepared.ds_config = std::make_shared<const DsConfig>(std::move(config));
   if (variation.nodes || variation.host_memory) {
     prepared.cluster = std::make_shared<const Cluster>(varied(*prepared_.cluster, variation));

@@ -47,6 +47,8 @@ Phrase describe(const Variation& variation, const Plan& base);
 
 // A cluster of other nodes, as a variation asks for them; whoever has so much host memory knows it.
 Cluster varied(Cluster cluster, const Variation& variation);
+// The scenario's model as a checkpoint in 16 bits, by its name or its document; null for a file.
+Json model_in_sixteen_bits(const Scenario& scenario);
 // Which of `fit`'s strategies a plan is.
 Strategy strategy_of(const Plan& plan);
 

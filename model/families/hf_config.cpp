@@ -101,20 +101,49 @@ std::string model_type_of(const Json& config, std::vector<Phrase>& notes) {
   return "";
 }
 
-std::optional<std::string> training_dtype(const Json& config, std::vector<Phrase>& notes) {
+// transformers' names of quantizations (quantizers/auto.py), as people write them.
+struct Quantization {
+  std::string_view method;
+  std::string_view shown;
+};
+constexpr std::array kQuantizations = {
+    Quantization{"bitsandbytes", kFourBitCopy},
+    Quantization{"bitsandbytes_8bit", "eight bits of bitsandbytes"},
+    Quantization{"mxfp4", kMxfp4Checkpoint},
+    Quantization{"awq", "AWQ"},
+    Quantization{"gptq", "GPTQ"},
+    Quantization{"fp8", kFp8Checkpoint},
+    Quantization{"fbgemm_fp8", kFp8Checkpoint},
+    Quantization{"compressed-tensors", "compressed-tensors"},
+};
+constexpr std::string_view kOtherQuantization = "another quantization";
+
+std::string_view quantization_of(const Json& section) {
+  const Json* eight = section.find("load_in_8bit");
+  const Json* named = section.find("quant_method");
+  std::string method = named != nullptr && named->is_string() ? named->as_string() : "bitsandbytes";
+  if (method == "bitsandbytes" && eight != nullptr && eight->is_boolean() && eight->as_boolean()) {
+    method += "_8bit";
+  }
+  for (const Quantization& one : kQuantizations) {
+    if (one.method == method) return one.shown;
+  }
+  return kOtherQuantization;
+}
+
+// What the checkpoint's weights are in: a quantization, else the format that its config names.
+std::optional<std::string> stored_dtype(const Json& config) {
   const Json* text = config.find("text_config");
+  for (const Json* object : {&config, text}) {
+    if (object == nullptr || !object->is_object()) continue;
+    const Json* section = object->find("quantization_config");
+    if (section != nullptr && section->is_object()) return std::string(quantization_of(*section));
+  }
   for (const Json* object : {&config, text}) {
     if (object == nullptr || !object->is_object()) continue;
     for (const std::string_view key : {"torch_dtype", "dtype"}) {
       const Json* value = object->find(key);
-      if (value == nullptr || !value->is_string()) continue;
-      if (config.find("quantization_config") != nullptr) {
-        notes.push_back(
-            "quantization_config is about serving: the parameters are counted as the "
-            "unquantized tensors that training holds.");
-        return std::nullopt;
-      }
-      return value->as_string();
+      if (value != nullptr && value->is_string()) return value->as_string();
     }
   }
   return std::nullopt;
@@ -209,6 +238,15 @@ std::optional<std::string> path_of_model(const std::string& text, const std::str
 
 }  // namespace
 
+std::string_view quantized_format(const Model& model) {
+  const std::string_view stored = model.torch_dtype ? *model.torch_dtype : std::string_view();
+  if (stored.starts_with("bfloat") || stored.starts_with("float") || stored.starts_with("torch") ||
+      stored == "half" || stored == "auto") {
+    return "";
+  }
+  return stored;
+}
+
 Model read_model(const Json& config,
                  const std::string& file,
                  const std::string& pointer,
@@ -251,7 +289,12 @@ Model read_model(const Json& config,
   if (!family->planned && model.not_planned_reason.empty()) {
     families::not_planned(model, std::string(family->not_planned_reason));
   }
-  model.torch_dtype = training_dtype(config, findings.notes);
+  model.torch_dtype = stored_dtype(config);
+  if (const std::string_view quantized = quantized_format(model); !quantized.empty()) {
+    findings.notes.push_back(
+        phrase("quantization_config says {}: the parameters are counted as unquantized tensors.",
+               quantized));
+  }
   model.notes.insert(model.notes.begin(), findings.notes.begin(), findings.notes.end());
   return model;
 }

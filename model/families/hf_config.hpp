@@ -52,6 +52,12 @@ Model model_from_name(std::string_view name,
 // "...-bnb-4bit"); empty where the name says nothing.
 std::string_view format_of_copy(std::string_view name);
 inline constexpr std::string_view kFourBitCopy = "four bits of bitsandbytes";
+inline constexpr std::string_view kSixteenBitCopy = "16 bits";
+inline constexpr std::string_view kMxfp4Checkpoint = "MXFP4";
+inline constexpr std::string_view kFp8Checkpoint = "FP8";
+
+// The quantization that the model's checkpoint is in, by its config or its name; empty: none.
+std::string_view quantized_format(const Model& model);
 
 // The Hugging Face config behind such a name. Precondition: is_model_name(name).
 Json config_of_name(std::string_view name);

@@ -56,8 +56,9 @@ constexpr std::array kCopies = {CopyEnding{"unslothbnb4bit", kFourBitCopy},
                                 CopyEnding{"gptq", "GPTQ"},
                                 CopyEnding{"w4a16", "four bits of compressed-tensors"},
                                 CopyEnding{"w8a8", "eight bits of compressed-tensors"},
-                                CopyEnding{"fp8dynamic", "FP8"},
-                                CopyEnding{"fp8", "FP8"},
+                                CopyEnding{"fp8dynamic", kFp8Checkpoint},
+                                CopyEnding{"fp8", kFp8Checkpoint},
+                                CopyEnding{"bf16", kSixteenBitCopy},
                                 CopyEnding{"gguf", "GGUF"}};
 
 const CopyEnding* copy_ending(std::string_view key) {
@@ -367,11 +368,8 @@ Model model_from_name(std::string_view name,
     if (key_of(preset->name, false) != key_of(name, false)) {
       model.notes.push_back(phrase("{} was taken for the preset {}.", name, preset->name));
       const std::string_view format = format_of_copy(name);
-      if (!format.empty() && format != kFourBitCopy) {
-        model.notes.push_back(phrase(
-            "the copy's weights are in {}, which is not planned: these are the numbers of the "
-            "weights in 16 bits.",
-            format));
+      if (!format.empty()) {
+        model.torch_dtype = format == kSixteenBitCopy ? "bfloat16" : std::string(format);
       }
     }
     model.name = preset->name;

@@ -289,11 +289,42 @@ void store_in_four_bits(Resolver& r, bool double_said) {
   }
 }
 
-// Of a hub's copy in other bits; empty for others.
-std::string_view format_of_model(const Resolver& r) {
-  const ExplicitValue* model = r.scenario.find(ScenarioKey::model);
-  if (model == nullptr || !model->value.is_string()) return "";
-  return is_model_name(model->value.as_string()) ? format_of_copy(model->value.as_string()) : "";
+// What transformers makes of a checkpoint in `stored` (quantizers/quantizer_*.py, trainer_utils.py
+// validate_quantization_for_training, quantizers/auto.py merge_quantization_configs of 5.17):
+// MXFP4 becomes bf16; GPTQ and AWQ stay packed, under adapters alone; FP8 is not trained. None
+// takes another quantization on top.
+void check_checkpoint(Resolver& r, std::string_view stored, Method method, const Origin& said) {
+  if (stored.empty() || r.plan.workload.engine == TrainingEngine::embedded) return;
+  const bool becomes_bf16 = stored == kMxfp4Checkpoint;
+  if (method == Method::full && !becomes_bf16 && stored != kFp8Checkpoint) {
+    r.problem(said,
+              phrase("adapters, because the weights of this copy are {}", stored),
+              "full",
+              "name the model in 16 bits, or say --method lora");
+    return;
+  }
+  if (stored == kFourBitCopy) return;
+  if (method == Method::qlora) {
+    r.problem(said,
+              phrase("lora, or a copy in 16 bits: from_pretrained refuses four bits for a "
+                     "checkpoint in {}",
+                     stored),
+              "qlora");
+    return;
+  }
+  if (becomes_bf16) {
+    r.assume(
+        "the checkpoint's MXFP4 becomes bf16 as it is loaded: without the package kernels, or with "
+        "Mxfp4Config(dequantize=True); kept in MXFP4 the Trainer refuses to train it");
+    return;
+  }
+  r.warn(stored == kFp8Checkpoint
+             ? phrase("the checkpoint's weights are in {}, which transformers does not train: "
+                      "these are the numbers of the weights in 16 bits",
+                      stored)
+             : phrase("the checkpoint's weights are in {}, which is not planned: these are the "
+                      "numbers of the weights in 16 bits",
+                      stored));
 }
 
 }  // namespace
@@ -301,11 +332,12 @@ std::string_view format_of_model(const Resolver& r) {
 void resolve_method(Resolver& r) {
   const bool litgpt = r.plan.workload.implementation == Implementation::litgpt;
   const ExplicitValue* said = r.scenario.find(ScenarioKey::method);
-  const std::string_view copy = format_of_model(r);
+  const std::string copy(quantized_format(*r.plan.model));
   const ExplicitValue of_copy{"lora", {}};
   if (said == nullptr && copy == kFourBitCopy) said = &of_copy;
   if (said == nullptr) {
     r.assume("full fine-tuning: every parameter is trained");
+    check_checkpoint(r, copy, Method::full, r.origin(ScenarioKey::method));
     if (litgpt && r.problems.empty()) build_litgpt(r, {});
     return;
   }
@@ -323,13 +355,8 @@ void resolve_method(Resolver& r) {
     return;
   }
   r.plan.workload.method = *found;
-  if (!copy.empty() && *found == Method::full) {
-    r.problem(said->origin,
-              phrase("adapters, because the weights of this copy are {}", copy),
-              "full",
-              "name the model in 16 bits, or say --method lora");
-    return;
-  }
+  check_checkpoint(r, copy, *found, said->origin);
+  if (!r.problems.empty()) return;
   if (copy == kFourBitCopy && *found == Method::lora) {
     r.plan.workload.method = Method::qlora;
     r.assume("qlora: the weights of this copy are four bits of bitsandbytes");

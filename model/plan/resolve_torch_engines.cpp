@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "model/families/hf_config.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/releases.hpp"
 
@@ -36,7 +37,9 @@ bool keeps_half_weights(const DsConfig& config) {
 // (gpt2, bert, t5).
 DType checkpoint_dtype(const Plan& plan) {
   const std::string named = plan.whole_model->torch_dtype.value_or("float32");
-  return named == "bfloat16" ? DType::bf16 : named == "float16" ? DType::fp16 : DType::fp32;
+  return named == "bfloat16" || named == kMxfp4Checkpoint ? DType::bf16
+         : named == "float16"                             ? DType::fp16
+                                                          : DType::fp32;
 }
 
 struct LoadedWeights {

@@ -52,8 +52,8 @@ OutsidePasses outside_passes(const Plan& plan,
   options.checkpoint_dtype = config.model_dtype;
   options.largest_module = module;
   options.state_dict_copy = false;  // shards are read one at a time (host_memory.cpp)
-  options.on_gpu =
-      plan.loads_whole && plan.software.transformers_act(ReleaseRule::leaves_four_bits_on_gpu);
+  options.on_gpu = plan.loads_whole && plan.workload.method == Method::qlora &&
+                   plan.software.transformers_act(ReleaseRule::leaves_four_bits_on_gpu);
   outside.load_peak = load_peak(config, parameters, options);
   outside.init_peak = initialization_peak(config, parameters, gpu_room);
   const HostAndGpu step = step_temporaries(config, parameters);

@@ -31,7 +31,10 @@ Limit gpu_limit(
               .available = room,
               .largest_term = largest_category(gpu.breakdown_at_peak)};
   if (!decides_while_loading(plan, gpu)) return limit;
-  limit.largest_term = "the whole four-bit model, which is loaded on each GPU before it is sharded";
+  limit.largest_term =
+      plan.workload.method == Method::qlora
+          ? "the whole four-bit model, which is loaded on each GPU before it is sharded"
+          : "the whole model, which is on each GPU before it is sharded";
   return limit;
 }
 

@@ -123,6 +123,12 @@ TEST_CASE("the trap of a release is told the other release") {
   }
 }
 
+TEST_CASE("a checkpoint that is whole on each GPU is told a copy in 16 bits") {
+  const Remedies remedies = remedies_of(
+      scenario_of("gpt-oss-120b", "8xH200", R"({"method":"lora","sequence_length":1024})", kZero3));
+  CHECK(first(remedies).change.english().find("a copy in 16 bits") != std::string::npos);
+}
+
 TEST_CASE("gradients that FSDP accumulates are told to be reduced") {
   const Remedies remedies = remedies_of(
       scenario_of("qwen2.5-32b",

@@ -207,11 +207,15 @@ TEST_CASE("a quantized config is counted as the tensors that training holds") {
   const Model model = read_model(config_of(kSmallLlama + R"(, "torch_dtype": "bfloat16",
                                   "quantization_config": {"quant_method": "fp8"}})"),
                                  "config.json");
-  CHECK_FALSE(model.torch_dtype.has_value());
+  CHECK(quantized_format(model) == "FP8");
   CHECK(mentions(model.notes, "quantization_config"));
+  CHECK(quantized_format(model_from_name("gpt-oss-20b")) == kMxfp4Checkpoint);
+  CHECK(quantized_format(model_from_name("unsloth/gpt-oss-20b-BF16")).empty());
+  CHECK(quantized_format(model_from_name("Qwen2.5-7B-Instruct-AWQ")) == "AWQ");
   const Model plain =
       read_model(config_of(kSmallLlama + R"(, "torch_dtype": "bfloat16"})"), "config.json");
   CHECK(plain.torch_dtype == "bfloat16");
+  CHECK(quantized_format(plain).empty());
 }
 
 // Recorded from named_parameters() of transformers 5.17 on the meta device.

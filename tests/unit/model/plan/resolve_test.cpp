@@ -311,3 +311,22 @@ TEST_CASE("four-bit weights are whole on each GPU before they are sharded, by en
   CHECK_FALSE(whole(R"("engine":"fsdp")", "4.41"));
   CHECK_FALSE(whole(R"("engine":"fsdp","load_device":"cpu")", "5.17"));
 }
+
+TEST_CASE("what a checkpoint is stored in says how it is loaded and what may be trained on it") {
+  const auto planned = [](const std::string& model, const std::string& workload, int stage) {
+    return resolve(
+        scenario(R"({"model":")" + model + R"(","cluster":"8xH100","workload":)" + workload +
+                 R"(,"ds_config":{"bf16":{"enabled":true},"zero_optimization":{"stage":)" +
+                 std::to_string(stage) + "}}}"));
+  };
+  const char* lora = R"({"method":"lora"})";
+  CHECK(planned("gpt-oss-20b", lora, 3).loads_whole);
+  CHECK(planned("gpt-oss-20b", "{}", 3).loads_whole);
+  CHECK_FALSE(planned("gpt-oss-20b", lora, 2).loads_whole);
+  CHECK_FALSE(planned("unsloth/gpt-oss-20b-BF16", lora, 3).loads_whole);
+  CHECK_THROWS_AS(planned("gpt-oss-20b", R"({"method":"qlora"})", 2), InputError);
+  CHECK(contains(planned("qwen2.5-7b-awq", lora, 2).warnings, "AWQ, which is not planned"));
+  CHECK_THROWS_AS(planned("qwen2.5-7b-gptq", "{}", 2), InputError);
+  CHECK_THROWS_AS(planned("qwen2.5-7b-awq", R"({"method":"qlora"})", 2), InputError);
+  CHECK(contains(planned("qwen2.5-7b-fp8", "{}", 2).warnings, "FP8, which transformers does not"));
+}
