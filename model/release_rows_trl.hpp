@@ -60,6 +60,14 @@ inline constexpr std::array kTrlRows{
         {},
         "with adapters at ZeRO stage 3 checkpointing is reentrant, whatever the arguments say",
         "trl/trainer/dpo_trainer.py, kto_trainer.py, grpo_trainer.py of 1.9.0; trl#2514"},
+    ReleaseRow{ReleaseRule::trl_keeps_four_bits,
+               Package::trl,
+               {1, 4, 0},
+               {},
+               "beside four-bit weights adapters are cast to bf16 and all else stays as it was "
+               "loaded, where prepare_model_for_kbit_training() made it fp32",
+               "trl/trainer/dpo_trainer.py, grpo_trainer.py, experimental/kto/kto_trainer.py of "
+               "1.3.0 and 1.4.0"},
     ReleaseRow{
         ReleaseRule::trl_refuses_reference_with_adapters,
         Package::trl,

@@ -4,6 +4,10 @@
 #include <array>
 #include <cctype>
 
+#include "model/plan/plan.hpp"
+#include "model/releases.hpp"
+#include "model/software.hpp"
+
 namespace zeroplan::rehearsal {
 namespace {
 
@@ -227,6 +231,16 @@ RecordedScenario scenario_of(const ProcessRecord& process, const std::string& cl
         phrase("the lengths of its batches vary, {} to {} tokens: predicted for the longest",
                lengths->items()[0].dump(),
                lengths->items()[1].dump()));
+  }
+  const std::string trl = facts.text("version/trl");
+  Software software;
+  software.trl = parse_version(trl).value_or(Version{});
+  if (facts.find("trainer") != nullptr && facts.text("version/triton").empty() &&
+      software.trl_acts(ReleaseRule::trl_scores_in_chunks)) {
+    scenario.notes.push_back(
+        phrase("Triton is not installed: TRL {} scores tokens with PyTorch's operations here, which "
+               "take more memory than the kernel that is predicted",
+               trl));
   }
   if (facts.truth("paged")) {
     scenario.notes.emplace_back(

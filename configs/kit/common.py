@@ -236,10 +236,11 @@ def four_bits(scenario):
 
 def four_bit_model(arguments, scenario, model_class, config, settings):
     """Weights of the model's folder are quantised as they are read, random ones layer by layer. Neither enters
-    zero.Init: the model is whole on each GPU before stage 3 partitions it."""
+    zero.Init: the model is whole on each GPU before stage 3 partitions it; before FSDP shards it, where the plan says."""
     settings = {**settings, "torch_dtype": DTYPES[scenario["workload"]["precision"]]}
     bits = four_bits(scenario)
-    place = torch.device("cuda", environment("LOCAL_RANK", 0)) if torch.cuda.is_available() else "cpu"
+    on_gpu = torch.cuda.is_available() and scenario["workload"].get("load_device") != "cpu"
+    place = torch.device("cuda", environment("LOCAL_RANK", 0)) if on_gpu else "cpu"
     if has_weights(arguments.model):
         return model_class.from_pretrained(arguments.model, quantization_config=bits, device_map={"": place}, **settings)
     import bitsandbytes

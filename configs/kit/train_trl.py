@@ -60,6 +60,13 @@ def text(words):
     return " ".join(f"w{i % MADE_UP_WORDS}" for i in range(max(1, words)))
 
 
+def added_tokens():
+    """Of TRL to a row: an end, and by releases before 1.4 a beginning."""
+    import trl
+
+    return 1 if tuple(int(part) for part in trl.__version__.split(".")[:2]) >= (1, 4) else 2
+
+
 def made_up(kind, said, sequence):
     """Rows that fill the sequence: a prompt of `prompt_length` tokens, a quarter where the plan says none. Rejected answers
     are shorter, so that rows are padded as real ones are."""
@@ -67,9 +74,10 @@ def made_up(kind, said, sequence):
     prompt = max(1, sequence - answer)
     if kind in ("grpo", "ppo"):
         return [{"prompt": text(prompt)} for _ in range(ROWS)]
+    answer -= added_tokens()
     if kind == "kto":
-        return [{"prompt": text(prompt), "completion": " " + text(answer - 2), "label": i % 2 == 0} for i in range(ROWS)]
-    row = {"prompt": text(prompt), "chosen": " " + text(answer - 2), "rejected": " " + text(answer - 2 - sequence // 16)}
+        return [{"prompt": text(prompt), "completion": " " + text(answer), "label": i % 2 == 0} for i in range(ROWS)]
+    row = {"prompt": text(prompt), "chosen": " " + text(answer), "rejected": " " + text(answer - sequence // 16)}
     return [row] * ROWS
 
 

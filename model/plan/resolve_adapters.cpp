@@ -10,6 +10,7 @@
 #include "model/described.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/plan/resolver.hpp"
+#include "model/plan/trainer.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan {
@@ -48,6 +49,12 @@ bool peft_widens(const Plan& plan) {
   const bool bytes =
       plan.workload.method == Method::qlora && plan.workload.engine != TrainingEngine::fsdp;
   return bytes || plan.software.transformers_act(ReleaseRule::goes_with_wide_adapters);
+}
+
+bool trl_narrows(const Plan& plan) {
+  return plan.workload.method == Method::qlora && plan.trainer != nullptr &&
+         plan.trainer->code == TrainerCode::trl && !plan.trainer->trains_values() &&
+         plan.software.trl_acts(ReleaseRule::trl_keeps_four_bits);
 }
 
 void read_autocast(Resolver& r) {
@@ -109,7 +116,8 @@ void resolve_quantized_loading(Resolver& r) {
 }
 
 // Where four-bit weights are until FSDP shards them. Rehearsed with transformers 5.17 and
-// torch 2.11: 0.45 GiB of a model of 0.44 on each GPU, under FSDP1.
+// torch 2.11: 0.45 GiB of a model of 0.44 on each GPU, under FSDP1; with 4.41.2 and torch 2.3 the
+// four-bit weights wait on the host, embedding and head do not (docs/validate.md).
 void resolve_four_bit_loading(Resolver& r) {
   Plan& plan = r.plan;
   if (plan.workload.method != Method::qlora || plan.workload.engine != TrainingEngine::fsdp) return;
@@ -167,6 +175,12 @@ void resolve_adapter_dtype(Resolver& r) {
     return;
   }
   if (!hf || workload.precision == Precision::fp32 || casts_everything(r.plan)) return;
+  if (trl_narrows(r.plan)) {
+    workload.lora.dtype = Precision::bf16;
+    r.assume(phrase("adapters are in bf16: TRL {} casts them beside four-bit weights",
+                    to_string(r.plan.software.trl)));
+    return;
+  }
   const bool widens = peft_widens(r.plan);
   if (widens) workload.lora.dtype = Precision::fp32;
   r.assume(widens

@@ -31,6 +31,8 @@ BERT = {
     "vocab_size": 256,
     "max_position_embeddings": 512,
 }
+# A tile of TRL's logits has 32,768 words.
+WORDY = {**LLAMA, "vocab_size": 32768, "max_position_embeddings": 512}
 # Name, model, GPU, flags of fit, script.
 KINDS = [
     ("full", LLAMA, "A100-80G", "--mbs 2 --gas 3", "train.py"),
@@ -41,6 +43,11 @@ KINDS = [
     ("adapters", LLAMA, "A100-80G", "--method lora --ckpt full", "train.py"),
     ("all-linear", LLAMA, "A100-80G", "--method lora --lora-target all-linear", "train.py"),
     ("four-bits", LLAMA, "A100-80G", "--method qlora --engine ddp --ckpt full", "accelerate"),
+    ("dpo", WORDY, "A100-80G", "--trainer dpo --mbs 2", "train_trl.py"),
+    ("kto", WORDY, "A100-80G", "--trainer kto --mbs 2", "train_trl.py"),
+    ("grpo", WORDY, "A100-80G", "--trainer grpo --mbs 8 --seq 320", "train_trl.py"),
+    ("dpo-four-bits", WORDY, "A100-80G", "--trainer dpo --mbs 2 --method qlora --engine ddp", "accelerate"),
+    ("eight-bit-states", LLAMA, "A100-80G", "--optimizer adamw8bit", "train.py"),
     ("adafactor", LLAMA, "A100-80G", "--optimizer adafactor", "train.py"),
     ("sharded", WIDE, "T4-16G", "--ckpt full", "train.py"),
     ("tiled", LONG, "A100-80G", "--seq 4096 --tiled-mlp true", "train.py"),
@@ -104,6 +111,9 @@ class Kit:
         self.rest = self.kit / "kit"
         self.plan = json.loads((self.rest / "scenario.json").read_text())
 
+    def started(self):
+        return next(f"kit/{name}" for name in ("train_trl.py", "train.py") if (self.rest / name).exists())
+
     def rehearsed(self, words):
         """Under one rank of two on GPUs that are not there."""
         return run([self.program, "rehearse", "--gpu", self.gpu, "--ranks", "2", "--events", "done", "--json", *words], self.kit)
@@ -130,7 +140,7 @@ class Kit:
         """The script's behaviour, read back."""
         words = ["--", self.python, "kit/" + self.script, "--steps", "5"]
         if self.script == "accelerate":
-            words = ["--", self.python, "-m", "accelerate.commands.launch", "--config_file", "accelerate.yaml", "kit/train.py", "--steps", "5"]
+            words = ["--", self.python, "-m", "accelerate.commands.launch", "--config_file", "accelerate.yaml", self.started(), "--steps", "5"]
         code, out, err = self.rehearsed(words)
         check(code == 0, f"{self.name}: rehearse: exit {code}: {err[-800:]}")
         if code != 0:

@@ -145,6 +145,18 @@ TEST_CASE("Weights in 16 bits without mixed precision have no others beside them
       nullptr);
 }
 
+TEST_CASE("The last optimizer and engine that are said count, and TRL without Triton is named") {
+  const std::string eight = fact("optimizer", R"("AdamW")") + fact("optimizer", R"("AdamW8bit")");
+  CHECK(text(workload(eight), "optimizer") == "adamw8bit");
+  const auto notes = [](const std::string& facts) {
+    return scenario_of(read_process_record(kModel + kBatch + facts, "test"), "8xA100").notes.size();
+  };
+  const std::string trl = fact("trainer", R"({"grpo":{}})") + fact("version/trl", R"("1.16.0")");
+  CHECK(notes(trl) == 1);
+  CHECK(notes(trl + fact("version/triton", R"("3.6.0")")) == 0);
+  CHECK(notes(fact("trainer", R"({"grpo":{}})") + fact("version/trl", R"("1.14.0")")) == 0);
+}
+
 TEST_CASE("A run that is no scenario says what was not seen") {
   CHECK(scenario_of(read_process_record(row("model", 0, 1, 1), "test"), "H100").missing ==
         "a model of transformers that was trained");

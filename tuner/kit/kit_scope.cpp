@@ -5,6 +5,7 @@
 #include "model/graph/traced_graph.hpp"
 #include "model/plan/beside.hpp"
 #include "model/plan/trainer.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -90,7 +91,10 @@ std::vector<Phrase> beyond_trainer(const Plan& plan) {
 
 std::vector<Phrase> beyond_kit(const Plan& plan) {
   std::vector<Phrase> reasons = beyond_trainer(plan);
-  if (plan.workload.method == Method::qlora && plan.trainer != nullptr) {
+  const bool casts = plan.trainer != nullptr &&
+                     (plan.trainer->trains_values() ||
+                      !plan.software.trl_acts(ReleaseRule::trl_keeps_four_bits));
+  if (plan.workload.method == Method::qlora && casts) {
     reasons.emplace_back(
         "weights in four bits under TRL's trainers, which cast what lies beside them to fp32");
   }

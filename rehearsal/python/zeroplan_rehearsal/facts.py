@@ -4,6 +4,7 @@ A line of the record for each fact, when it is known.
 """
 import functools
 import os
+import weakref
 
 from . import records
 
@@ -17,9 +18,10 @@ def once(name, value):
 
 
 def forget():
-    global _longest, _shortest
+    global _longest, _shortest, _made
     _said.clear()
     _longest = _shortest = 0
+    _made = None
 
 
 def software(*packages):
@@ -83,7 +85,8 @@ def _note_model(model, args, kwargs):
     import torch
 
     once("expandable_segments", _expands_segments())
-    software("torch", "transformers", "deepspeed", "accelerate", "peft", "trl")
+    _note_optimizer()
+    software("torch", "transformers", "deepspeed", "accelerate", "peft", "trl", "triton")
     once("model", model.config.to_dict())
     once("class", type(model).__name__)
     counts = [(getattr(p, "ds_numel", p.numel()), p.requires_grad) for p in model.parameters()]
@@ -124,6 +127,10 @@ def watch_models(base):
 
 
 def deepspeed_engine(engine):
+    """The trained model's takes the place of a reference's, which TRL makes first and which has no optimizer."""
+    if getattr(engine, "basic_optimizer", None) is not None and "trained engine" not in _said:
+        _said.add("trained engine")
+        _said.difference_update(("engine", "ds_config", "micro_batch_size", "gradient_accumulation_steps"))
     once("engine", "deepspeed")
     once("ds_config", getattr(engine._config, "_param_dict", None))
     once("micro_batch_size", engine.train_micro_batch_size_per_gpu())
@@ -136,15 +143,29 @@ def skipped_steps(count):
         records.write("fact", name="skipped_steps", value=count)  # the last that is said counts
 
 
+_made = None  # the first optimizer
+
+
 def optimizer(made):
+    """The constructor of a class above may not be through: _note_optimizer() has the last word."""
+    global _made
+    if _made is None:
+        _made = weakref.ref(made)
+        _note_optimizer()
+
+
+def _note_optimizer():
     """bitsandbytes has one class for 8 and 32 bits, and for states in paged memory."""
+    made = _made and _made()
+    if made is None:
+        return
     name = type(made).__name__
     if type(made).__module__.startswith("bitsandbytes"):
         if getattr(getattr(made, "args", None), "optim_bits", 32) == 8 and "8bit" not in name:
             name += "8bit"
         if getattr(made, "is_paged", False):
             once("paged", True)
-    once("optimizer", name)
+    records.write("fact", name="optimizer", value=name)  # the last that is said counts
 
 
 def _watch_constructor(owner, note):
