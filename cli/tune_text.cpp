@@ -50,6 +50,9 @@ Phrase choice_text(const TuneAnswer& answer, const TuneOptions& options) {
     return memory ? "smallest of what was simulated" : "fastest of what was simulated";
   }
   const double percent = options.search.gap * 100.0;
+  if (answer.search.keeps_room) {
+    return phrase("simplest within {:.3g} % of the fastest with room on the GPU", percent);
+  }
   return memory ? phrase("simplest within {:.3g} % of the smallest", percent)
                 : phrase("simplest within {:.3g} % of the fastest", percent);
 }
@@ -61,6 +64,12 @@ Phrase top_line(const FrontPoint& top, bool memory) {
   const Phrase knobs = knobs_text(top.chosen);
   Phrase what = strategy_text(top.plan);
   if (!knobs.empty()) what = phrase("{}, {}", what, knobs);
+  if (item.at_limit && !memory) {
+    return phrase("  fastest      {:.0f} tokens/s per GPU, at the GPU's limit ({}): {}\n",
+                  item.tokens_per_second,
+                  gib_text(item.gpu_memory),
+                  what);
+  }
   return memory
              ? phrase("  smallest     {}: {}\n", gib_text(item.gpu_memory), what)
              : phrase("  fastest      {:.0f} tokens/s per GPU: {}\n", item.tokens_per_second, what);

@@ -9,6 +9,7 @@ namespace zeroplan {
 namespace {
 
 constexpr const char* kSlower = "slower than the choice";
+constexpr const char* kFuller = "faster than the choice, at the GPU's limit";
 constexpr const char* kLarger = "more GPU memory than the choice";
 constexpr const char* kNoBetter = "as good as the choice within the gap, and no simpler";
 
@@ -145,12 +146,23 @@ void SearchRecord::take_witness(Evaluated item) {
   remember(item.point, false);
 }
 
+double SearchRecord::score_to_reach() const {
+  double with_room = 0.0;
+  for (const Evaluated& item : fitting_) {
+    if (!item.at_limit) with_room = std::max(with_room, score_of(item));
+  }
+  const bool within_gap = with_room >= top_score_ / tie();
+  return !within_gap && with_room >= options_.room_share * top_score_ ? with_room : top_score_;
+}
+
 // The simplest of those that are as good as the best.
 void SearchRecord::choose_best() {
+  const double reach = score_to_reach();
+  result_.keeps_room = reach < top_score_;
   const Evaluated* best = nullptr;
   int best_cost = 0;
   for (const Evaluated& item : fitting_) {
-    if (score_of(item) < top_score_ / tie()) continue;
+    if (score_of(item) < reach / tie() || (result_.keeps_room && item.at_limit)) continue;
     const int cost = space_.cost(item.point);
     const auto effort = std::pair(item.at_limit, cost);
     const bool simpler = best == nullptr || effort < std::pair(best->at_limit, best_cost);
@@ -174,7 +186,10 @@ SearchResult SearchRecord::finish(double seconds, bool interrupted, bool out_of_
     sample["tokens_per_second_per_gpu"] = item.tokens_per_second;
     sample["gpu_bytes"] = item.gpu_memory.count();
     const bool as_good = score_of(item) >= score_of(*result_.best);
-    note(as_good ? kNoBetter : (memory ? kLarger : kSlower), 1, std::move(sample));
+    const bool beyond = score_of(item) > score_of(*result_.best) * tie();
+    note(beyond ? kFuller : as_good ? kNoBetter : (memory ? kLarger : kSlower),
+         1,
+         std::move(sample));
   }
   result_.pareto = result_.best ? front_beside(*result_.best, fitting_) : pareto_front(fitting_);
   if (result_.best) result_.top = top();
@@ -189,8 +204,8 @@ SearchResult SearchRecord::finish(double seconds, bool interrupted, bool out_of_
     result_.unseen_at_most = std::max(0.0, unseen_bound_ / score_of(*result_.best) - 1.0);
   }
   // The rest was left out by a bound.
-  result_.optimal = result_.best && result_.unseen_at_most <= (unseen_ > 0 ? options_.gap : 0.0) &&
-                    !interrupted && !out_of_time;
+  const bool none_faster = unseen_ == 0 || unseen_bound_ <= top_score_ * tie();
+  result_.optimal = result_.best && none_faster && !interrupted && !out_of_time;
   result_.seconds = seconds;
   return std::move(result_);
 }

@@ -61,6 +61,8 @@ class SearchRecord {
   std::int64_t known_in(const Branch& branch) const;
   void remember(const Point& point, bool fits);
   void choose_best();
+  // The best score that the answer is held against: of all, or of the points with room.
+  double score_to_reach() const;
 
   const SearchSpace& space_;
   const SearchOptions& options_;

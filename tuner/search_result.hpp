@@ -54,6 +54,9 @@ struct SearchOptions {
   SearchGoal goal = SearchGoal::throughput;
   SearchLimits limits;
   double gap = 0.05;
+  // A point with room on the GPU is the answer in place of one at its limit where it has this share
+  // of the best score (fit_ranking.hpp); above 1: the gap alone decides.
+  double room_share = 2.0;
   std::int64_t patience = std::numeric_limits<std::int64_t>::max();  // simulations
   bool use_bounds = true;  // false: every point is simulated
   int jobs = 0;            // threads; 0: as many as there are cores
@@ -71,6 +74,7 @@ struct TallyRow {
 
 struct SearchResult {
   std::optional<Evaluated> best;   // the simplest within the gap of `top`
+  bool keeps_room = false;         // it is: of the best that is not at the GPU's limit
   std::optional<Evaluated> top;    // of the simulated ones that fit the best by the goal alone
   std::vector<Evaluated> pareto;   // of the simulated ones, the fastest first
   std::vector<Evaluated> fitting;  // the simulated ones that fit, as they were found

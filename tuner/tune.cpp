@@ -178,6 +178,7 @@ class Tuner {
   static void merge(SearchResult sum, bool proven, Found& found) {
     sum.best = found.search.best;
     sum.top = found.search.top;
+    sum.keeps_room = found.search.keeps_room;
     sum.pareto = std::move(found.search.pareto);
     sum.optimal = proven;
     found.search = std::move(sum);
@@ -265,6 +266,7 @@ TuneOptions usual_tune_options(const SearchCounts& counts, std::optional<double>
     search.gap = *gap;
   } else {
     search.patience = counts.patience;
+    search.room_share = kRoomShare;
   }
   return options;
 }

@@ -22,6 +22,9 @@
         : say("Simplest within {} % of the smallest ({}): {}", within, gib(least), chosen.name);
     }
     const most = Math.max(...points.map((point) => point.tokens_per_second_per_gpu));
+    if (best.tokens_per_second_per_gpu * (1 + doc.search.gap) < most)
+      return say("Simplest within {} % of the fastest with room on the GPU (at its limit the fastest makes {} tokens/s per GPU): {}",
+                 within, count(most), chosen.name);
     return best.tokens_per_second_per_gpu >= most ? say("Fastest of what was simulated: {}", chosen.name)
       : say("Simplest within {} % of the fastest ({} tokens/s per GPU): {}", within, count(most), chosen.name);
   }

@@ -6,8 +6,10 @@
 #include "model/plan/scenario_reader.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
+#include "tuner/fit_ranking.hpp"
 #include "tuner/pareto.hpp"
 #include "tuner/search.hpp"
+#include "tuner/search_record.hpp"
 #include "tuner/tune_reasons.hpp"
 
 using namespace zeroplan;
@@ -65,6 +67,35 @@ TEST_CASE("the answer is a plan that simulate confirms") {
   CHECK(shown.step.total.seconds() == Approx(answer.search.best->step.seconds()).epsilon(0.02));
   CHECK(answer.search.optimal);
   CHECK(answer.search.evaluated + answer.search.pruned == answer.search.points);
+}
+
+TEST_CASE("a point with room within reach comes before a faster one at the GPU's limit") {
+  const TuneOptions usual = usual_tune_options(kTuneCounts, std::nullopt);
+  CHECK(usual.search.room_share == kRoomShare);
+  CHECK(usual_tune_options(kTuneCounts, 0.05).search.room_share > 1.0);  // a gap is the whole rule
+  const Scenario scenario = scenario_of("gpt2", "4xA100-40G");
+  const SearchSpace space(scenario, read_request(small_options().words));
+  const auto chosen = [&](double with_room, double room_share) {
+    SearchOptions options;
+    options.room_share = room_share;
+    SearchRecord record(space, options);
+    Evaluated full = point_of(100.0, 39, 10);
+    full.at_limit = true;
+    record.take(full);
+    Evaluated roomy = point_of(with_room, 30, 10);
+    roomy.point.batch = 1;
+    record.take(roomy);
+    return record.finish(0.0, false, false);
+  };
+  const SearchResult safe = chosen(80.0, kRoomShare);
+  CHECK(safe.best->tokens_per_second == 80.0);
+  CHECK(safe.top->tokens_per_second == 100.0);
+  CHECK(safe.keeps_room);
+  CHECK(safe.tally.count(Phrase("faster than the choice, at the GPU's limit")) == 1);
+  CHECK(chosen(70.0, kRoomShare).best->at_limit);
+  CHECK(chosen(80.0, 2.0).best->at_limit);
+  CHECK_FALSE(chosen(99.0, kRoomShare).keeps_room);  // within the gap: simplest as ever
+  CHECK(chosen(99.0, kRoomShare).best->tokens_per_second == 99.0);
 }
 
 TEST_CASE("the written scenario plans the same run again") {
