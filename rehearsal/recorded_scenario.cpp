@@ -237,10 +237,10 @@ RecordedScenario scenario_of(const ProcessRecord& process, const std::string& cl
   software.trl = parse_version(trl).value_or(Version{});
   if (facts.find("trainer") != nullptr && facts.text("version/triton").empty() &&
       software.trl_acts(ReleaseRule::trl_scores_in_chunks)) {
-    scenario.notes.push_back(
-        phrase("Triton is not installed: TRL {} scores tokens with PyTorch's operations here, which "
-               "take more memory than the kernel that is predicted",
-               trl));
+    scenario.notes.push_back(phrase(
+        "Triton is not installed: TRL {} scores tokens with PyTorch's operations here, which "
+        "take more memory than the kernel that is predicted",
+        trl));
   }
   if (facts.truth("paged")) {
     scenario.notes.emplace_back(

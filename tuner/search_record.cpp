@@ -187,7 +187,9 @@ SearchResult SearchRecord::finish(double seconds, bool interrupted, bool out_of_
     sample["gpu_bytes"] = item.gpu_memory.count();
     const bool as_good = score_of(item) >= score_of(*result_.best);
     const bool beyond = score_of(item) > score_of(*result_.best) * tie();
-    note(beyond ? kFuller : as_good ? kNoBetter : (memory ? kLarger : kSlower),
+    note(beyond    ? kFuller
+         : as_good ? kNoBetter
+                   : (memory ? kLarger : kSlower),
          1,
          std::move(sample));
   }

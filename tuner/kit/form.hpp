@@ -1,6 +1,7 @@
 // The files of other tools that start a plan, and how one names what lies beside it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,8 @@ struct FormPlace {
   std::string ds_config;    // "ds_config.json"
   std::string model;        // a folder, a name of the hub
   std::string script = {};  // that accelerate starts; empty: the user's own
-  FormSettings kept = {};   // of the user's own file, which no plan has: data, rates
+  std::optional<double> learning_rate = {};  // the folder's; else the usual one
+  FormSettings kept = {};          // of the user's own file, which no plan has: data, rates
   std::vector<Phrase> notes = {};  // more that the file does not say
 };
 

@@ -158,8 +158,11 @@ void add_evaluation(const Plan& plan,
 }
 
 // What every run needs.
-void add_run(const Plan& plan, const char* epochs_name, FormSettings& settings) {
-  add_own({"learning_rate", usual_learning_rate(plan)}, settings);
+void add_run(const Plan& plan,
+             const FormPlace& place,
+             const char* epochs_name,
+             FormSettings& settings) {
+  add_own({"learning_rate", place.learning_rate.value_or(usual_learning_rate(plan))}, settings);
   add_own({epochs_name, planned_epochs(plan)}, settings);
   for (const FormSetting& setting : run_settings(plan)) settings.push_back(setting);
   add_own({"output_dir", "out"}, settings);
@@ -197,7 +200,7 @@ FormSettings of_llama_factory(const Plan& plan, const FormPlace& place) {
   settings.push_back({"enable_liger_kernel", work.fused_loss});
   if (work.compile) settings.push_back({"torch_compile", true});
   add_evaluation(plan, "per_device_eval_batch_size", {"val_size", 0.1, "yours"}, settings);
-  add_run(plan, "num_train_epochs", settings);
+  add_run(plan, place, "num_train_epochs", settings);
   return settings;
 }
 
@@ -273,7 +276,7 @@ FormSettings of_axolotl(const Plan& plan, const FormPlace& place) {
   if (work.tiled_mlp) settings.push_back({"tiled_mlp", true});
   if (work.compile) settings.push_back({"torch_compile", true});
   add_own({"lr_scheduler", "cosine"}, settings);
-  add_run(plan, "num_epochs", settings);
+  add_run(plan, place, "num_epochs", settings);
   return settings;
 }
 
@@ -345,7 +348,7 @@ FormSettings of_trl(const Plan& plan, const FormPlace& place) {
   add_checkpointing(plan, settings);
   if (work.fused_loss) settings.push_back({"use_liger_kernel", true});
   if (work.compile) settings.push_back({"torch_compile", true});
-  add_run(plan, "num_train_epochs", settings);
+  add_run(plan, place, "num_train_epochs", settings);
   return settings;
 }
 
@@ -366,7 +369,7 @@ FormSettings of_trainer(const Plan& plan, const FormPlace& place) {
   add_checkpointing(plan, settings);
   if (work.fused_loss) settings.push_back({"use_liger_kernel", true});
   if (work.compile) settings.push_back({"torch_compile", true});
-  add_run(plan, "num_train_epochs", settings);
+  add_run(plan, place, "num_train_epochs", settings);
   return settings;
 }
 

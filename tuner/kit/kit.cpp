@@ -77,9 +77,13 @@ void add(std::span<const Source> sources, const KitValues& values, std::vector<K
 }
 
 // The same plan for other tools, which take the model's folder and ds_config.json of the kit.
-void add_forms(const Plan& plan, const OwnTraining& own, std::vector<KitFile>& files) {
+void add_forms(const Plan& plan,
+               const OwnTraining& own,
+               double learning_rate,
+               std::vector<KitFile>& files) {
   for (const KitForm& form : kit_forms(plan)) {
     FormPlace place = kit_place(plan, form.path);
+    place.learning_rate = learning_rate;
     if (own.form == form.form) place.kept = own.settings;
     files.push_back({std::string(form.path), write_form(plan, form.form, place).text});
   }
@@ -165,12 +169,14 @@ std::vector<KitFile> make_kit(const Plan& plan,
   set_rate(run, config);
   files.push_back({"scenario.json", planned.dump(2) + "\n"});
   files.push_back({"ds_config.json", config.dump(2) + "\n"});
-  const Phrase page = plan_page(plan, prediction);
+  const Json& said = *run.find("learning_rate");
+  const double rate = said.is_number() ? said.as_number() : usual_learning_rate(plan);
+  const Phrase page = plan_page(plan, prediction, rate);
   files.push_back({"PLAN.md", page, false, page});
   const bool scripts = plan.workload.engine != TrainingEngine::embedded && beyond_kit(plan).empty();
   if (!scripts && kit_forms(plan).empty()) return files;
   files.push_back({"model/config.json", model_config(plan, scenario).dump(2) + "\n"});
-  add_forms(plan, own, files);
+  add_forms(plan, own, rate, files);
   files.push_back({"requirements.txt", requirements_text(plan)});
   files.push_back({"hostfile", hostfile_text(plan.cluster)});
   files.push_back({".deepspeed_env", environment_text(plan)});

@@ -7,6 +7,7 @@
 
 namespace zeroplan {
 
-Phrase plan_page(const Plan& plan, const StepResult& prediction);
+// `learning_rate`: of the folder's other files.
+Phrase plan_page(const Plan& plan, const StepResult& prediction, double learning_rate);
 
 }  // namespace zeroplan

@@ -145,6 +145,13 @@ TEST_CASE("the user's own file stays in a kit: data, rates, schedule, epochs, ou
   }
   const Json run = parse_json(kit.text("training.json"), "training.json").root;
   CHECK(run.find("learning_rate")->as_number() == Approx(3e-6));
+  for (const char* other : {"axolotl.yaml", "trl.yaml"}) {
+    const std::string text = kit.text(other);
+    const std::size_t at = text.find("learning_rate: ");
+    REQUIRE(at != std::string::npos);
+    CHECK(std::stod(text.substr(at + 15)) == Approx(3e-6));
+  }
+  CHECK(has(kit.text("PLAN.md"), "the learning rate (3e-06)"));
   CHECK(*run.find("lr_scheduler_type") == Json("cosine"));
   CHECK(*run.find("output_dir") == Json("saves/mine"));
 }
@@ -157,6 +164,22 @@ TEST_CASE("four-bit weights have a script, bitsandbytes and FSDP's storage") {
   CHECK(has(kit.text("common.py"), "bnb_4bit_quant_storage"));
   CHECK(has(kit.text("PLAN.md"), "FSDP"));
   CHECK_FALSE(has(kit.text("PLAN.md"), "ZeRO-3;"));
+}
+
+TEST_CASE("TRL trains four-bit weights from the release that leaves the rest of them as it is") {
+  const auto kit = [](const char* trl, const char* trainer) {
+    return planned((std::string(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":
+        {"engine":"ddp","method":"qlora","micro_batch_size":8,"trainer":")") +
+                    trainer + R"("},"software":{"trl":")" + trl + R"("}})")
+                       .c_str());
+  };
+  for (const char* trainer : {"dpo", "kto", "grpo"}) {
+    const Planned now = kit("1.4.0", trainer);
+    CHECK_FALSE(now.text("train_trl.py").empty());
+    CHECK(has(now.text("requirements.txt"), "bitsandbytes\n"));
+    CHECK(has(now.text("PLAN.md"), "adapters are in bf16: TRL 1.4.0 casts them"));
+    CHECK(has(kit("1.3.0", trainer).text("PLAN.md"), "cast what lies beside them to fp32"));
+  }
 }
 
 TEST_CASE("the launcher starts the script that the model and the frontend need") {
