@@ -122,9 +122,10 @@ void trace_unknown_model(Arguments& arguments, std::ostream& log, const Translat
     document = parse_json(read_text_file(place.string()), place.string()).root;
   } else {
     log << words.text(
-        phrase("{} is of a class that zeroplan does not know: asking the class in {}, once\n",
-               printable(model->name),
-               *releases));
+               phrase("{} is of a class that zeroplan does not know: asking the class in {}, once",
+                      printable(model->name),
+                      *releases))
+        << "\n";
     log.flush();
     try {
       document = traced(*model, python, scenario);

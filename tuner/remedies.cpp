@@ -152,7 +152,10 @@ class Finder {
       }
       return all;
     };
+    // Sums that the analytic estimate refuses are not simulated: of a large model each takes long.
     const auto fits = [&](const std::vector<const RemedyCandidate*>& parts) {
+      const auto rough = subject_.roughly(frugal(parts));
+      if (!rough || !rough->result.fits) return false;
       const auto best = subject_.best(frugal(parts));
       return best && best->simulated && best->result.fits;
     };

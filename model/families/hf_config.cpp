@@ -154,17 +154,21 @@ std::optional<std::string> stored_dtype(const Json& config) {
                                const std::string& pointer) {
   std::vector<std::string_view> known;
   for (const Family& family : families::all_families()) known.push_back(family.model_type);
+  Phrase hint = model_type == "gemma3"
+                    ? "its vision encoder is not modelled; for the text model alone give its "
+                      "text_config, whose model_type is gemma3_text"
+                    : did_you_mean(model_type, known);
+  if (!hint.empty()) hint.append("; ");
+  hint.append(phrase(
+      "a Python with transformers traces it: zeroplan trace {} -o graph.json, and graph.json "
+      "stands for the model",
+      file.empty() ? "CONFIG" : printable(file)));
   throw InputError(
       Diagnostic{.file = file,
                  .pointer = pointer + "/model_type",
                  .expected = "a model_type whose tensors are known (zeroplan models lists them)",
                  .got = in_quotes(model_type),
-                 .hint = model_type == "gemma3"
-                             ? "its vision encoder is not modelled; for the text model alone give "
-                               "its text_config, whose model_type is gemma3_text"
-                             : phrase("a Python with transformers traces it: zeroplan trace {} -o "
-                                      "graph.json, and graph.json stands for the model",
-                                      file.empty() ? "CONFIG" : printable(file))});
+                 .hint = std::move(hint)});
 }
 
 // The file behind a path: itself or the config.json in it, as the user wrote it or seen from the

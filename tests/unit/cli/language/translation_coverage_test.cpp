@@ -114,18 +114,21 @@ bool is_no_sentence(const std::string& text) {
       "install|apt-get|python3|nvidia-smi|fuser|which|unset|pgrep|mount|findmnt|df|"
       "ps|kill) .*");
   static const std::regex blocks("\\w+ (inputs|head|encoder output)");
-  constexpr std::array kNames = {"DeepSpeed / torch / transformers",
-                                 "torch / transformers",
-                                 "gradients outside the bucket's buffer",
-                                 "}-model_states.pt of stage",
-                                 "frozen ds_tensor",
-                                 "import ziglang",
-                                 "litgpt's no_backward_sync",
-                                 "accelerate's no_sync",
-                                 ", column",
-                                 "--gradient_checkpointing_kwargs '{\"use_reentrant\": false}'",
-                                 "With the Trainer: --deepspeed ds_config.json "
-                                 "--per_device_train_batch_size"};
+  constexpr std::array kNames = {
+      "DeepSpeed / torch / transformers",
+      "torch / transformers",
+      "gradients outside the bucket's buffer",
+      "}-model_states.pt of stage",
+      "frozen ds_tensor",
+      "import ziglang",
+      "import importlib.metadata as m; print('transformers', "
+      "m.version('transformers') + ', torch', m.version('torch'), end='')",
+      "litgpt's no_backward_sync",
+      "accelerate's no_sync",
+      ", column",
+      "--gradient_checkpointing_kwargs '{\"use_reentrant\": false}'",
+      "With the Trainer: --deepspeed ds_config.json "
+      "--per_device_train_batch_size"};
   return std::regex_match(text, commands) || std::regex_match(text, blocks) ||
          std::find(kNames.begin(), kNames.end(), text) != kNames.end();
 }
