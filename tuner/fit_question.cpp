@@ -13,7 +13,13 @@ namespace {
 
 const Origin kFit = {"fit", ""};
 
-OptimizerName optimizer_of(const Scenario& scenario) {
+// PPOTrainer makes its own.
+std::optional<OptimizerName> optimizer_of(const Scenario& scenario) {
+  if (const ExplicitValue* trainer = scenario.find(ScenarioKey::trainer)) {
+    const Json& value = trainer->value;
+    const bool named = value.is_string() ? value == Json("ppo") : value.find("ppo") != nullptr;
+    if (named) return std::nullopt;
+  }
   const ExplicitValue* said = scenario.find(ScenarioKey::optimizer);
   if (said == nullptr) return OptimizerName::adamw;
   return find(kOptimizerNames, std::string_view(said->value.as_string()))

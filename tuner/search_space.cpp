@@ -6,6 +6,7 @@
 #include "model/check.hpp"
 #include "model/diagnostic.hpp"
 #include "model/plan/release_pairs.hpp"
+#include "model/plan/trainer.hpp"
 #include "model/predict/job_time.hpp"
 #include "tuner/knob_effect.hpp"
 #include "tuner/packages.hpp"
@@ -71,6 +72,7 @@ SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request,
   if (request.accumulations.empty()) keep_from_accumulating(scenario_, alone, kTune);
   const Plan any = resolve(scenario_, alone);
   optimizer_ = any.workload.optimizer;
+  if (any.trainer != nullptr && any.trainer->trains_values()) optimizer_.reset();
   deepspeed_ = any.software.deepspeed_release;
   ranks_ = any.degrees.data;
   has_pipeline_ = any.degrees.pipeline > 1;

@@ -111,7 +111,7 @@ class SearchSpace {
   Scenario scenario_;
   Prepared prepared_;
   std::optional<DsConfig> base_;  // the user's
-  OptimizerName optimizer_ = OptimizerName::adamw;
+  std::optional<OptimizerName> optimizer_ = OptimizerName::adamw;
   Version deepspeed_;          // whose defaults count
   std::int64_t ranks_ = 1;     // data-parallel
   bool has_pipeline_ = false;  // which runs with stage 0 or 1

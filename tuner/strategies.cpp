@@ -38,10 +38,11 @@ std::string_view deepspeed_type(OptimizerName optimizer) {
 
 // A file of our own: an optimizer that DeepSpeed can fuse or offload, and sizes that follow the
 // model's hidden size as the Trainer's `auto` does.
-DsConfig small_config(OptimizerName optimizer) {
+DsConfig small_config(std::optional<OptimizerName> optimizer) {
   DsConfig config;
   config.set_auto(Knob::gradient_clipping);
-  const std::string_view type = deepspeed_type(optimizer);
+  if (!optimizer) return config;
+  const std::string_view type = deepspeed_type(*optimizer);
   if (type.empty()) {
     // The Trainer builds it; DeepSpeed has to be told that this is meant.
     config.set(Knob::zero_allow_untested_optimizer, true);
@@ -306,7 +307,7 @@ std::vector<Strategy> strategies(const Scenario& scenario) {
 DsConfig strategy_config(const Strategy& strategy,
                          const DsConfig* base,
                          const Model& model,
-                         OptimizerName optimizer) {
+                         std::optional<OptimizerName> optimizer) {
   const bool for_torch = is_torch_engine(strategy.engine);
   DsConfig config = base != nullptr ? *base : for_torch ? DsConfig() : small_config(optimizer);
   config.set(Knob::zero_stage, std::int64_t{strategy.stage});

@@ -63,11 +63,11 @@ std::optional<std::int64_t> stage_alone(const Scenario& scenario);
 
 // The knobs of a strategy: those of `base` where the user gave a file, else a small file that sets
 // up `optimizer` and what the community's templates do; stage, offload and what belongs to them
-// replaced.
+// replaced. No optimizer: the trainer hands its own to accelerate, which refuses a file with another.
 DsConfig strategy_config(const Strategy& strategy,
                          const DsConfig* base,
                          const Model& model,
-                         OptimizerName optimizer = OptimizerName::adamw);
+                         std::optional<OptimizerName> optimizer = OptimizerName::adamw);
 
 // How many knobs differ from what a file with only a stage would mean: the simpler configuration
 // wins ties.

@@ -81,7 +81,8 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
           config.gradients_held ? BufferLifetime::window_to_next_backward
                                 : BufferLifetime::window_to_step);
     }
-    for (const OptimizerState& state : optimizer_states(config.optimizer, parameter.numel)) {
+    for (const OptimizerState& state :
+         optimizer_states(config.optimizer, parameter.numel, parameter.wide_states)) {
       add(BufferName::state,
           index,
           state_numel(state, parameter.numel),

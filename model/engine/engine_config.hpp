@@ -148,6 +148,8 @@ struct EngineParameter {
   bool matrix = true;      // two or more dimensions (vectors are left out of quantised gradients)
   int tensors_built = 1;   // tied weights: how many tensors the modules make before they are tied
   bool quantized = false;  // stored in four bits
+  // bitsandbytes keeps its states in fp32 where the Trainer makes the optimizer: an Embedding's.
+  bool wide_states = false;
   // Of the weight, its gradient and its optimizer states, where it is not the engine's: adapters.
   std::optional<DType> own_dtype;
 };

@@ -180,7 +180,7 @@ void cut_rows(const FsdpConfig& config,
     unit.shard_dtypes.push_back(parameter.own_dtype.value_or(config.storage_dtype));
     unit.shard += shard;
     if (!parameter.trainable) continue;
-    unit.owned_shards.push_back(shard);
+    (parameter.wide_states ? unit.wide_shards : unit.owned_shards).push_back(shard);
     unit.owned += shard;
   }
   unit.padded = unit.shard * pieces;
@@ -193,7 +193,7 @@ void close_unit(const FsdpConfig& config,
   // FlatParamHandle pads to a multiple of the ranks, so that all-gather and reduce-scatter have
   // equal pieces (_flat_param.py _get_shard).
   const int pieces = config.sharding == Sharding::no_shard ? 1 : config.shard_ranks;
-  std::vector<std::pair<std::int64_t, std::int64_t>> trained;
+  std::vector<std::pair<std::int64_t, std::int64_t>> trained, wide;
   bool all = true;
   for (const int index : unit.parameters) {
     const EngineParameter& parameter = parameters[static_cast<std::size_t>(index)];
@@ -204,6 +204,7 @@ void close_unit(const FsdpConfig& config,
       trained.emplace_back(begin, unit.numel.count());
       unit.own_dtype = parameter.own_dtype;
     }
+    if (parameter.wide_states) wide.emplace_back(begin, unit.numel.count());
     all = all && parameter.trainable;
     if (parameter.quantized) {
       unit.quantization_state += four_bit_state(parameter.numel, config.double_quant);
@@ -219,7 +220,9 @@ void close_unit(const FsdpConfig& config,
   unit.owned = all ? unit.shard : most_owned(unit, pieces, trained);
   unit.shards = {unit.shard};
   unit.shard_dtypes = {stored_dtype(config, unit)};
-  unit.owned_shards = {unit.owned};
+  const Elements wides = wide.empty() ? Elements::zero() : most_owned(unit, pieces, wide);
+  if (wides > Elements::zero()) unit.wide_shards = {wides};
+  if (unit.owned > wides) unit.owned_shards = {unit.owned - wides};
 }
 
 // Elements of a unit's shard, or of the whole unit, in the dtype of what is frozen and, of them,
@@ -388,8 +391,8 @@ std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const
           kGradients,
           BufferLifetime::window);
     }
-    for (const Elements owned : unit.owned_shards) {
-      for (const OptimizerState& state : optimizer_states(config.optimizer, owned)) {
+    const auto add_states = [&](Elements owned, bool wide) {
+      for (const OptimizerState& state : optimizer_states(config.optimizer, owned, wide)) {
         add(BufferName::state,
             u,
             state_numel(state, owned),
@@ -399,7 +402,9 @@ std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const
             BufferLifetime::first_step_on)
             .suffix = state.suffix;
       }
-    }
+    };
+    for (const Elements owned : unit.owned_shards) add_states(owned, false);
+    for (const Elements owned : unit.wide_shards) add_states(owned, true);
   }
   return list.take();
 }

@@ -31,7 +31,9 @@ constexpr Elements kSmallest8Bit = Elements::of(4096);
 
 }  // namespace
 
-std::span<const OptimizerState> optimizer_states(OptimizerKind kind, Elements numel) {
+std::span<const OptimizerState> optimizer_states(OptimizerKind kind,
+                                                 Elements numel,
+                                                 bool wide) {
   switch (kind) {
     case OptimizerKind::fused_adam:
     case OptimizerKind::cpu_adam:
@@ -52,7 +54,7 @@ std::span<const OptimizerState> optimizer_states(OptimizerKind kind, Elements nu
     case OptimizerKind::adafactor:
       return kAdafactor;
     case OptimizerKind::adamw_8bit:
-      if (numel < kSmallest8Bit) return kAdam8Small;
+      if (wide || numel < kSmallest8Bit) return kAdam8Small;
       return kAdam8;
   }
   return {};

@@ -25,8 +25,10 @@ struct OptimizerState {
 };
 
 // State tensors of an optimizer for a tensor of `numel` elements. Scalars (step counts) are left
-// out.
-std::span<const OptimizerState> optimizer_states(OptimizerKind kind, Elements numel);
+// out. `wide`: EngineParameter::wide_states.
+std::span<const OptimizerState> optimizer_states(OptimizerKind kind,
+                                                 Elements numel,
+                                                 bool wide = false);
 
 constexpr DType state_dtype(const OptimizerState& state, const EngineConfig& config) {
   return state.in_state_dtype ? config.optimizer_state_dtype : state.dtype;

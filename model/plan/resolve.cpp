@@ -490,6 +490,18 @@ std::vector<EngineParameter> engine_parameters(const Plan& plan) {
       parameter.numel = Elements::of(ceil_div(bytes, width(dtype_of(workload.precision))));
     }
   }
+  // transformers trainer.py create_optimizer: register_module_override() of every nn.Embedding, by
+  // the parameter, which DeepSpeed's optimizers are not given.
+  const bool overrides = workload.optimizer == OptimizerName::adamw8bit &&
+                         workload.frontend == Frontend::hf_trainer &&
+                         is_torch_engine(workload.engine);
+  for (const Module& module : plan.model->modules) {
+    if (!overrides || !module.type.ends_with("Embedding")) continue;
+    for (const int index : module.parameters) {
+      EngineParameter& parameter = result[static_cast<std::size_t>(index)];
+      parameter.wide_states = parameter.trainable;
+    }
+  }
   if (workload.method == Method::full || workload.lora.dtype == workload.precision) return result;
   for (std::size_t i = 0; i < result.size(); ++i) {
     // A value model beside the adapters has none.
