@@ -5,7 +5,7 @@
 #include <charconv>
 #include <filesystem>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/plan/cluster_parts.hpp"
 #include "model/plan/scenario_reader.hpp"
 

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/phrase.hpp"
 #include "cli/ds_config_flags.hpp"
 #include "cli/language/language.hpp"
-#include "model/phrase.hpp"
 #include "model/plan/scenario.hpp"
 #include "tuner/kit/form_text.hpp"
 

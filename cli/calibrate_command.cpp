@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <ostream>
 
+#include "base/parallel_for.hpp"
 #include "cli/calibrate_text.hpp"
 #include "cli/commands.hpp"
 #include "cli/today.hpp"
 #include "cli/write_file.hpp"
 #include "evidence/calibrate/calibrate.hpp"
-#include "model/parallel_for.hpp"
 
 namespace zeroplan {
 

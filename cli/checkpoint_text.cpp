@@ -1,7 +1,7 @@
 #include "cli/checkpoint_text.hpp"
 
+#include "base/diagnostic.hpp"
 #include "cli/table.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "base/phrase.hpp"
 #include "cli/arguments.hpp"
-#include "model/phrase.hpp"
 #include "model/predict/checkpoint.hpp"
 
 namespace zeroplan {

@@ -9,6 +9,8 @@
 
 #include <unistd.h>
 
+#include "base/check.hpp"
+#include "base/too_large.hpp"
 #include "cli/arguments.hpp"
 #include "cli/errors.hpp"
 #include "cli/flags.hpp"
@@ -18,8 +20,6 @@
 #include "cli/rank_end.hpp"
 #include "cli/terminal_text.hpp"
 #include "cli/unknown_model.hpp"
-#include "model/check.hpp"
-#include "model/too_large.hpp"
 
 namespace zeroplan {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/diagnostic.hpp"
 #include "cli/compare_versions_text.hpp"
-#include "model/diagnostic.hpp"
 #include "model/release_table.hpp"
 #include "tuner/compare_versions.hpp"
 #include "tuner/fit.hpp"

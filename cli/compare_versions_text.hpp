@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/phrase.hpp"
 #include "cli/language/translation.hpp"
-#include "model/phrase.hpp"
 #include "tuner/compare_versions.hpp"
 
 namespace zeroplan {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "base/diagnostic.hpp"
 #include "cli/table.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "base/phrase.hpp"
 #include "cli/arguments.hpp"
-#include "model/phrase.hpp"
 #include "tuner/training_cost.hpp"
 
 namespace zeroplan {

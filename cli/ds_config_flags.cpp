@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "model/diagnostic.hpp"
-#include "model/json_pointer.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json_pointer.hpp"
 #include "model/knobs/knob_text.hpp"
 
 namespace zeroplan {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/knobs/knobs.hpp"
 #include "model/plan/scenario.hpp"
 

@@ -5,14 +5,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
+#include "base/parallel_for.hpp"
 #include "cli/language/translation.hpp"
 #include "cli/rank_end.hpp"
 #include "cli/said_gpus.hpp"
-#include "model/diagnostic.hpp"
 #include "model/engine/embedded.hpp"
 #include "model/hardware/known_hardware.hpp"
-#include "model/json.hpp"
-#include "model/parallel_for.hpp"
 #include "simulator/simulate.hpp"
 
 namespace zeroplan {

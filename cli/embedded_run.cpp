@@ -11,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 #include "cli/host_memory.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/language/translation.hpp"
@@ -21,11 +23,9 @@
 #include "cli/training_setup.hpp"
 #include "cli/write_file.hpp"
 #include "evidence/measurement.hpp"
-#include "model/diagnostic.hpp"
 #include "model/engine/embedded.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/hardware/known_hardware.hpp"
-#include "model/json.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/step_work.hpp"
 #include "runtime/data/disk_file.hpp"

@@ -4,8 +4,8 @@
 #include <exception>
 #include <string>
 
-#include "model/diagnostic.hpp"
-#include "model/json.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 
 namespace zeroplan {
 

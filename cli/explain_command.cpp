@@ -3,10 +3,10 @@
 #include <ostream>
 #include <utility>
 
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
 #include "cli/commands.hpp"
 #include "cli/explain_text.hpp"
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "simulator/lockstep.hpp"

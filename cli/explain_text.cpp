@@ -5,11 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "base/diagnostic.hpp"
+#include "base/phrase_list.hpp"
 #include "cli/remedies.hpp"
 #include "cli/step_text.hpp"
 #include "cli/table.hpp"
-#include "model/diagnostic.hpp"
-#include "model/phrase_list.hpp"
 #include "model/predict/verdict.hpp"
 #include "simulator/allocator_options.hpp"
 

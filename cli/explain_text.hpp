@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
+#include "base/phrase.hpp"
 #include "cli/language/translation.hpp"
 #include "evidence/log_symptoms.hpp"
 #include "evidence/oom_diagnosis.hpp"
-#include "model/json.hpp"
-#include "model/phrase.hpp"
 #include "simulator/event_loop.hpp"
 #include "tuner/peak_inventory.hpp"
 #include "tuner/remedies.hpp"

@@ -1,8 +1,8 @@
 // The document of `zeroplan fit --json` with its sentences in a language.
 #pragma once
 
+#include "base/json.hpp"
 #include "cli/language/translation.hpp"
-#include "model/json.hpp"
 #include "model/plan/scenario.hpp"
 #include "tuner/fit_answer.hpp"
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "base/phrase.hpp"
 #include "cli/language/translation.hpp"
-#include "model/phrase.hpp"
 #include "tuner/fit.hpp"
 
 namespace zeroplan {

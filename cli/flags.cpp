@@ -6,15 +6,15 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/diagnostic.hpp"
+#include "base/written_names.hpp"
 #include "cli/ds_config_flags.hpp"
 #include "cli/foreign_flags.hpp"
 #include "cli/from/from_file.hpp"
 #include "cli/tokenized_dataset.hpp"
-#include "model/diagnostic.hpp"
 #include "model/knobs/knobs.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/plan/spellings.hpp"
-#include "model/written_names.hpp"
 
 namespace zeroplan {
 namespace {

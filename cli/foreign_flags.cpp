@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "model/written_names.hpp"
+#include "base/written_names.hpp"
 
 namespace zeroplan {
 namespace {

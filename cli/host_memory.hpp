@@ -4,9 +4,9 @@
 
 #include <optional>
 
+#include "base/diagnostic.hpp"
 #include "cli/arguments.hpp"
 #include "cli/embedded_plan.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 

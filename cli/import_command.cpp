@@ -4,11 +4,11 @@
 
 #include <fmt/format.h>
 
+#include "base/diagnostic.hpp"
 #include "cli/commands.hpp"
 #include "cli/write_file.hpp"
 #include "evidence/importers/import.hpp"
 #include "evidence/importers/run_summary.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {

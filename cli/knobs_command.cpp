@@ -1,9 +1,9 @@
 // zeroplan knobs: the table of ds_config keys.
 #include <ostream>
 
+#include "base/diagnostic.hpp"
 #include "cli/commands.hpp"
 #include "cli/table.hpp"
-#include "model/diagnostic.hpp"
 #include "model/knobs/knob_schema.hpp"
 #include "model/knobs/knobs.hpp"
 

@@ -10,8 +10,8 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "model/diagnostic.hpp"
-#include "model/json.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 
 namespace zeroplan {
 namespace {

@@ -3,11 +3,11 @@
 #include <map>
 #include <ostream>
 
+#include "base/diagnostic.hpp"
 #include "cli/commands.hpp"
 #include "cli/errors.hpp"
 #include "cli/lint_formats.hpp"
 #include "cli/table.hpp"
-#include "model/diagnostic.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/lint/io_lint_report.hpp"
 #include "model/lint/lint.hpp"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "model/lint/place.hpp"
 #include "model/knobs/finding.hpp"
+#include "model/lint/place.hpp"
 
 namespace zeroplan {
 

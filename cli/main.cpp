@@ -2,8 +2,8 @@
 #include <ios>
 #include <new>
 
+#include "base/process_memory.hpp"
 #include "cli/command_line.hpp"
-#include "model/process_memory.hpp"
 
 int main(int argc, char** argv) {
   zeroplan::keep_freed_memory();

@@ -1,9 +1,9 @@
 // zeroplan models: known models as a table, or the parameter counts of any readable config.
 #include <ostream>
 
+#include "base/diagnostic.hpp"
 #include "cli/commands.hpp"
 #include "cli/table.hpp"
-#include "model/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 
 namespace zeroplan {

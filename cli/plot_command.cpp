@@ -3,15 +3,15 @@
 #include <array>
 #include <ostream>
 
+#include "base/diagnostic.hpp"
+#include "base/enum_names.hpp"
+#include "base/phrase_list.hpp"
 #include "cli/commands.hpp"
 #include "cli/language/translation.hpp"
 #include "cli/report/draw.hpp"
 #include "cli/report/report_page.hpp"
 #include "cli/report/report_request.hpp"
 #include "cli/write_file.hpp"
-#include "model/diagnostic.hpp"
-#include "model/enum_names.hpp"
-#include "model/phrase_list.hpp"
 
 namespace zeroplan {
 namespace {

@@ -1,6 +1,6 @@
 #include "cli/rank_end.hpp"
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/processes/secret.hpp"
 
 namespace zeroplan {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/diagnostic.hpp"
 #include "cli/arguments.hpp"
-#include "model/diagnostic.hpp"
 #include "runtime/processes/join.hpp"
 
 namespace zeroplan {

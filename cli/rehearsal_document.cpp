@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
 #include "cli/rehearsal_hint.hpp"
 #include "cli/rehearsal_out_of_memory.hpp"
 #include "cli/rehearsal_time.hpp"
 #include "cli/rehearsal_work.hpp"
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/io_step_result.hpp"

@@ -4,11 +4,11 @@
 
 #include <string>
 
+#include "base/json.hpp"
 #include "cli/rehearsal_out_of_memory.hpp"
 #include "cli/rehearsal_time.hpp"
 #include "cli/rehearsal_work.hpp"
 #include "cli/rehearsed.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

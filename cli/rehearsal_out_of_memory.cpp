@@ -4,11 +4,11 @@
 
 #include <fmt/format.h>
 
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
 #include "cli/remedies.hpp"
 #include "cli/table.hpp"
 #include "evidence/oom_text.hpp"
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "tuner/fit_question.hpp"
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/phrase.hpp"
 #include "cli/explain_text.hpp"
 #include "cli/rehearsed.hpp"
-#include "model/phrase.hpp"
 
 namespace zeroplan {
 

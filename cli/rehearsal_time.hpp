@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
+#include "base/phrase.hpp"
 #include "cli/language/translation.hpp"
 #include "cli/rehearsed.hpp"
-#include "model/phrase.hpp"
 #include "rehearsal/timed_step.hpp"
 
 namespace zeroplan {

@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
+#include "base/phrase.hpp"
 #include "cli/language/translation.hpp"
 #include "cli/rehearsed.hpp"
-#include "model/phrase.hpp"
 #include "simulator/work_count.hpp"
 
 namespace zeroplan {

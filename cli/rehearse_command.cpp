@@ -3,6 +3,7 @@
 #include <numeric>
 #include <ostream>
 
+#include "base/diagnostic.hpp"
 #include "cli/commands.hpp"
 #include "cli/rehearsal_document.hpp"
 #include "cli/rehearsal_out_of_memory.hpp"
@@ -12,7 +13,6 @@
 #include "cli/rehearse_text.hpp"
 #include "cli/write_file.hpp"
 #include "model/cost/context_memory.hpp"
-#include "model/diagnostic.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/hardware/known_hardware.hpp"
 

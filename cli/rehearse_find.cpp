@@ -4,10 +4,10 @@
 #include <array>
 #include <span>
 
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
 #include "cli/commands.hpp"
 #include "cli/table.hpp"
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {

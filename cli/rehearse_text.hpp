@@ -3,9 +3,9 @@
 
 #include <string>
 
+#include "base/phrase.hpp"
 #include "cli/language/translation.hpp"
 #include "cli/rehearsal_document.hpp"
-#include "model/phrase.hpp"
 
 namespace zeroplan {
 

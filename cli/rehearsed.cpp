@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "simulator/simulate.hpp"

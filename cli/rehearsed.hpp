@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/predict/step_result.hpp"
 #include "rehearsal/recorded_scenario.hpp"
 #include "rehearsal/rehearse.hpp"

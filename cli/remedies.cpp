@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/phrase_list.hpp"
 #include "cli/table.hpp"
-#include "model/phrase_list.hpp"
 #include "model/predict/verdict.hpp"
 
 namespace zeroplan {

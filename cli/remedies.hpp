@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 #include "tuner/fit.hpp"
 #include "tuner/remedies.hpp"
 

@@ -7,14 +7,14 @@
 
 #include <fmt/format.h>
 
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 #include "cli/commands.hpp"
 #include "cli/language/translation.hpp"
 #include "evidence/allocator_replay.hpp"
 #include "evidence/importers/unpickle.hpp"
 #include "evidence/replay.hpp"
 #include "evidence/request_comparison.hpp"
-#include "model/diagnostic.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 namespace {

@@ -1,10 +1,10 @@
 // zeroplan run: the embedded runtime trains.
 #include <ostream>
 
+#include "base/json.hpp"
 #include "cli/commands.hpp"
 #include "cli/embedded_run.hpp"
 #include "cli/table.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 namespace {

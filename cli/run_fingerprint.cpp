@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "runtime/data/fnv1a.hpp"
 
 namespace zeroplan {

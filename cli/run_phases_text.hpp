@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 #include "model/predict/run_phases.hpp"
 
 namespace zeroplan {

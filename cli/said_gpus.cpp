@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "base/diagnostic.hpp"
 #include "cli/commands.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 

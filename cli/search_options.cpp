@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/diagnostic.hpp"
 #include "cli/table.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {

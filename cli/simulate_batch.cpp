@@ -13,17 +13,17 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
+#include "base/parallel_for.hpp"
+#include "base/too_large.hpp"
 #include "cli/checkpoint_text.hpp"
 #include "cli/errors.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/line_reader.hpp"
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
-#include "model/parallel_for.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/io_checkpoint.hpp"
 #include "model/predict/io_step_result.hpp"
-#include "model/too_large.hpp"
 
 namespace zeroplan {
 namespace {

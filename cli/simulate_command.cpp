@@ -3,13 +3,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/diagnostic.hpp"
 #include "cli/checkpoint_text.hpp"
 #include "cli/commands.hpp"
 #include "cli/compare_versions.hpp"
 #include "cli/simulate_batch.hpp"
 #include "cli/simulate_text.hpp"
 #include "cli/write_file.hpp"
-#include "model/diagnostic.hpp"
 #include "model/predict/io_checkpoint.hpp"
 #include "simulator/recording.hpp"
 #include "simulator/simulate.hpp"

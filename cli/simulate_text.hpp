@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "base/phrase.hpp"
 #include "cli/language/translation.hpp"
-#include "model/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/checkpoint.hpp"
 #include "model/predict/step_result.hpp"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
 

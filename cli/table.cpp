@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {

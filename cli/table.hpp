@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/units.hpp"
 #include "cli/language/translation.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "model/plain_text.hpp"
+#include "base/plain_text.hpp"
 
 namespace zeroplan {
 namespace {

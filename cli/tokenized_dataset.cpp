@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/diagnostic.hpp"
+#include "base/embedded.hpp"
 #include "cli/arguments.hpp"
-#include "model/diagnostic.hpp"
-#include "model/embedded.hpp"
 #include "rehearsal/process.hpp"
 
 namespace zeroplan {

@@ -4,11 +4,11 @@
 #include <ostream>
 #include <set>
 
+#include "base/diagnostic.hpp"
 #include "cli/commands.hpp"
 #include "cli/language/translation.hpp"
 #include "cli/table.hpp"
 #include "cli/write_file.hpp"
-#include "model/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/graph/traced_graph.hpp"
 #include "model/implementations/traced_operations.hpp"

@@ -7,12 +7,12 @@
 
 #include <fmt/format.h>
 
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/run_fingerprint.hpp"
 #include "cli/table.hpp"
-#include "model/diagnostic.hpp"
 #include "model/hardware/cluster.hpp"
-#include "model/json.hpp"
 #include "runtime/cuda/hardware.hpp"
 
 namespace zeroplan {

@@ -6,12 +6,12 @@
 
 #include <fmt/format.h>
 
+#include "base/phrase_list.hpp"
 #include "cli/remedies.hpp"
 #include "cli/simulate_text.hpp"
 #include "cli/step_text.hpp"
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
-#include "model/phrase_list.hpp"
 #include "model/predict/verdict.hpp"
 
 namespace zeroplan {

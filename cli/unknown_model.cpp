@@ -9,11 +9,11 @@
 
 #include <fmt/format.h>
 
-#include "model/diagnostic.hpp"
-#include "model/embedded.hpp"
+#include "base/diagnostic.hpp"
+#include "base/embedded.hpp"
+#include "base/fingerprint.hpp"
+#include "base/output_file.hpp"
 #include "model/families/hf_config.hpp"
-#include "model/fingerprint.hpp"
-#include "model/output_file.hpp"
 #include "rehearsal/cache.hpp"
 #include "rehearsal/embedded.hpp"
 #include "rehearsal/process.hpp"

@@ -4,10 +4,10 @@
 #include <optional>
 #include <ostream>
 
+#include "base/json.hpp"
 #include "cli/commands.hpp"
 #include "cli/embedded_run.hpp"
 #include "cli/table.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 namespace {

@@ -6,12 +6,12 @@
 #include <string_view>
 #include <vector>
 
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
+#include "base/enum_names.hpp"
 #include "cli/cost_options.hpp"
 #include "cli/language/translation.hpp"
 #include "cli/which_gpu_text.hpp"
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
-#include "model/enum_names.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/predict/io_step_result.hpp"
 #include "tuner/reach.hpp"

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "base/phrase.hpp"
 #include "cli/language/translation.hpp"
-#include "model/phrase.hpp"
 #include "tuner/reach.hpp"
 #include "tuner/which_gpu.hpp"
 

@@ -6,8 +6,8 @@
 
 #include <unistd.h>
 
-#include "model/diagnostic.hpp"
-#include "model/output_file.hpp"
+#include "base/diagnostic.hpp"
+#include "base/output_file.hpp"
 
 namespace zeroplan {
 namespace {

@@ -1,4 +1,4 @@
-// Files that commands write: model/output_file.hpp's, where what a user can change about the place
+// Files that commands write: base/output_file.hpp's, where what a user can change about the place
 // (no permission, a file where a folder is meant, a full disk) is an InputError.
 #pragma once
 

@@ -18,10 +18,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
+#include "base/output_file.hpp"
 #include "cli/write_file.hpp"
-#include "model/diagnostic.hpp"
-#include "model/json.hpp"
-#include "model/output_file.hpp"
 #include "runtime/data/disk_file.hpp"
 
 namespace zeroplan {

@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <ostream>
 
+#include "base/diagnostic.hpp"
 #include "cli/write_file.hpp"
 #include "cli/write_kit.hpp"
-#include "model/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 #include "tuner/kit/kit.hpp"
 

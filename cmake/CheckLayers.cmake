@@ -14,8 +14,8 @@ zeroplan_read_folders(${CMAKE_CURRENT_LIST_DIR}/folders.txt)
 
 # Prefix of a system include | the files that may have it, as a regular expression of the path.
 set(confined
-  "nlohmann/|^model/json(_print)?\\.cpp$"
-  "fmt/|(\\.cpp|^model/phrase\\.hpp)$"
+  "nlohmann/|^base/json(_print)?\\.cpp$"
+  "fmt/|(\\.cpp|^base/phrase\\.hpp)$"
   "catch2/|^tests/(catch\\.hpp|catch_main\\.cpp)$"
   "benchmark/|^tests/bench/"
   "Eigen/|^(evidence/calibrate|runtime/)[^:]*\\.cpp$"

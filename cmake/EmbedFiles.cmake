@@ -2,7 +2,7 @@
 #
 # zeroplan_embed(TARGET FUNCTION f PATTERNS glob... [GENERATED file...]) adds a generated source to TARGET
 # that defines
-#   std::span<const zeroplan::EmbeddedFile> zeroplan::f();       (model/embedded.hpp)
+#   std::span<const zeroplan::EmbeddedFile> zeroplan::f();       (base/embedded.hpp)
 # with one entry a file, named by its path from the repository root; files that the build makes are
 # named by their name alone.
 function(zeroplan_embed target)

@@ -8,7 +8,7 @@ include(GNUInstallDirs)
 find_package(Threads REQUIRED)
 
 add_library(zeroplan_package STATIC $<TARGET_OBJECTS:zeroplan_library> $<TARGET_OBJECTS:zeroplan_tuner>
-  $<TARGET_OBJECTS:zeroplan_simulator> $<TARGET_OBJECTS:zeroplan_model>)
+  $<TARGET_OBJECTS:zeroplan_simulator> $<TARGET_OBJECTS:zeroplan_model> $<TARGET_OBJECTS:zeroplan_base>)
 set_target_properties(zeroplan_package PROPERTIES OUTPUT_NAME zeroplan EXPORT_NAME zeroplan LINKER_LANGUAGE CXX)
 target_compile_features(zeroplan_package PUBLIC cxx_std_20)
 target_sources(zeroplan_package PUBLIC FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR}/include

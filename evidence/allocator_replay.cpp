@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/software.hpp"
 
 namespace zeroplan {

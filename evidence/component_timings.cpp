@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "model/described.hpp"
+#include "base/described.hpp"
 
 namespace zeroplan {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "model/diagnostic.hpp"
-#include "model/json.hpp"
-#include "model/units.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
+#include "base/units.hpp"
 
 namespace zeroplan {
 

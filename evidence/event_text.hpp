@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/json.hpp"
 #include "model/engine/engine_action.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

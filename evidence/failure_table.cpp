@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/check.hpp"
+#include "base/embedded.hpp"
+#include "base/json.hpp"
 #include "evidence/text_scanner.hpp"
-#include "model/check.hpp"
-#include "model/embedded.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 namespace {

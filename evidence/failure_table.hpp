@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/enum_names.hpp"
+#include "base/phrase.hpp"
 #include "evidence/log_text.hpp"
-#include "model/enum_names.hpp"
-#include "model/phrase.hpp"
 
 namespace zeroplan {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "model/diagnostic.hpp"
-#include "model/json.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 
 namespace zeroplan {
 

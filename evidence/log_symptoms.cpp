@@ -8,10 +8,10 @@
 
 #include <fmt/format.h>
 
+#include "base/phrase_list.hpp"
 #include "evidence/log_text.hpp"
 #include "evidence/text_scanner.hpp"
 #include "model/families/known_shapes.hpp"
-#include "model/phrase_list.hpp"
 
 namespace zeroplan {
 namespace {

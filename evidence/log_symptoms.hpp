@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/phrase.hpp"
 #include "evidence/failure_table.hpp"
-#include "model/phrase.hpp"
 #include "model/transformer.hpp"
 
 namespace zeroplan {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.hpp"
+#include "base/described.hpp"
+#include "base/json_pointer.hpp"
 #include "evidence/json_lines.hpp"
-#include "model/check.hpp"
-#include "model/described.hpp"
-#include "model/json_pointer.hpp"
 #include "model/plan/scenario_reader.hpp"
 
 namespace zeroplan {

@@ -15,11 +15,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
+#include "base/units.hpp"
 #include "evidence/component_timings.hpp"
-#include "model/diagnostic.hpp"
-#include "model/json.hpp"
 #include "model/plan/scenario.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

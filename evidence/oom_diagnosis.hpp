@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/phrase.hpp"
 #include "evidence/oom_text.hpp"
-#include "model/phrase.hpp"
 
 namespace zeroplan {
 

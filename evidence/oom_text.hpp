@@ -27,10 +27,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum_names.hpp"
+#include "base/json.hpp"
 #include "evidence/log_text.hpp"
 #include "evidence/text_scanner.hpp"
-#include "model/enum_names.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

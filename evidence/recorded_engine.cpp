@@ -3,8 +3,8 @@
 #include <string_view>
 #include <utility>
 
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
 #include "model/knobs/ds_config.hpp"
 #include "model/plan/engine_from_ds_config.hpp"
 #include "model/software.hpp"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "model/engine/engine_config.hpp"
-#include "model/json.hpp"
 #include "model/software.hpp"
 
 namespace zeroplan {

@@ -3,9 +3,9 @@
 #include <set>
 #include <string_view>
 
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
 #include "evidence/recorded_engine.hpp"
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {

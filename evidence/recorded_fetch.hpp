@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "model/engine/engine_config.hpp"
 #include "model/engine/fetch_schedule.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

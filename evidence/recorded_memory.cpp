@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/diagnostic.hpp"
 #include "evidence/importers/unpickle.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {

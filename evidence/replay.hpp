@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 #include "evidence/replay_mismatch.hpp"
-#include "model/diagnostic.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
 #include "evidence/event_text.hpp"
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan {

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "evidence/recorded_engine.hpp"
 #include "evidence/replay_mismatch.hpp"
 #include "model/engine/buffers.hpp"
 #include "model/engine/partition.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

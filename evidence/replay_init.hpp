@@ -3,9 +3,9 @@
 
 #include <vector>
 
+#include "base/json.hpp"
 #include "evidence/recorded_engine.hpp"
 #include "evidence/replay_mismatch.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

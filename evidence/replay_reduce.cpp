@@ -4,12 +4,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
 #include "evidence/event_text.hpp"
 #include "evidence/recorded_engine.hpp"
 #include "evidence/replay_buffers.hpp"
 #include "evidence/replay_init.hpp"
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
 #include "model/engine/gradient_buckets.hpp"
 #include "model/engine/optimizer_step.hpp"
 #include "model/releases.hpp"

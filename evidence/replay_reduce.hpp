@@ -21,8 +21,8 @@
 
 #include <vector>
 
+#include "base/json.hpp"
 #include "evidence/replay_mismatch.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "simulator/allocator_options.hpp"
 
 namespace zeroplan {

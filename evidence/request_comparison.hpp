@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
+#include "base/units.hpp"
 #include "evidence/recorded_memory.hpp"
-#include "model/json.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

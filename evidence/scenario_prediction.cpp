@@ -5,9 +5,9 @@
 #include <map>
 #include <utility>
 
+#include "base/check.hpp"
 #include "evidence/alternatives.hpp"
 #include "evidence/scenario_variants.hpp"
-#include "model/check.hpp"
 #include "model/plan/software_sets.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/model_flops.hpp"

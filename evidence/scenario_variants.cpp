@@ -8,9 +8,9 @@
 #include <tuple>
 #include <utility>
 
+#include "base/check.hpp"
 #include "evidence/measurement.hpp"
 #include "evidence/mixture_interval.hpp"
-#include "model/check.hpp"
 
 namespace zeroplan {
 namespace {

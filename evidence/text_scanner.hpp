@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "model/units.hpp"
+#include "base/units.hpp"
 
 namespace zeroplan {
 

@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "base/defect.hpp"
+#include "base/parallel_for.hpp"
 #include "evidence/scenario_prediction.hpp"
-#include "model/defect.hpp"
-#include "model/parallel_for.hpp"
 
 namespace zeroplan {
 namespace {

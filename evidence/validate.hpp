@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "evidence/measurement.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

@@ -4,8 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "base/check.hpp"
 #include "evidence/validate.hpp"
-#include "model/check.hpp"
 
 namespace zeroplan {
 namespace {

@@ -1,8 +1,8 @@
 // What a user of the library asks, as the layers take it.
 #pragma once
 
+#include "base/diagnostic.hpp"
 #include "library/inside.hpp"
-#include "model/diagnostic.hpp"
 #include "model/lint/lint.hpp"
 #include "model/plan/scenario.hpp"
 #include "simulator/simulate.hpp"
@@ -10,7 +10,7 @@
 
 namespace zeroplan::library {
 
-// All throw zeroplan::InputError (of model/diagnostic.hpp) for values that cannot be used.
+// All throw zeroplan::InputError (of base/diagnostic.hpp) for values that cannot be used.
 Scenario scenario_of(const v1::Scenario& said);
 PredictOptions options_of(const v1::FitOptions& said);
 SimulateOptions options_of(const v1::SimulateOptions& said);

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 
 namespace zeroplan {
 namespace {

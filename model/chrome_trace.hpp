@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/units.hpp"
 #include "model/memory_category.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -4,8 +4,8 @@
 #include <cctype>
 #include <vector>
 
-#include "model/diagnostic.hpp"
-#include "model/written_names.hpp"
+#include "base/diagnostic.hpp"
+#include "base/written_names.hpp"
 
 namespace zeroplan {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <string_view>
 
-#include "model/enum_names.hpp"
-#include "model/units.hpp"
+#include "base/enum_names.hpp"
+#include "base/units.hpp"
 
 namespace zeroplan {
 

@@ -3,7 +3,7 @@
 // otherwise, in one kernel, or one by one.
 #pragma once
 
-#include "model/enum_names.hpp"
+#include "base/enum_names.hpp"
 
 namespace zeroplan {
 

@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include "model/enum_names.hpp"
-#include "model/units.hpp"
+#include "base/enum_names.hpp"
+#include "base/units.hpp"
 
 namespace zeroplan {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/release_rows_deepspeed.hpp"
 #include "model/release_rows_pairs.hpp"
 #include "model/release_rows_torch.hpp"

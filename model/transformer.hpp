@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "model/phrase.hpp"
-#include "model/units.hpp"
+#include "base/phrase.hpp"
+#include "base/units.hpp"
 
 namespace zeroplan {
 

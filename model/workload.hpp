@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "model/enum_names.hpp"
+#include "base/enum_names.hpp"
 #include "model/optimizer_implementation.hpp"
 #include "model/quantization.hpp"
 

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 
 namespace zeroplan::rehearsal {
 namespace {
@@ -64,10 +64,9 @@ std::optional<Intruder> intruder_in(const fs::path& path) {
   const bool group = (facts.st_mode & S_IWGRP) != 0 && !is_own_group(facts.st_gid);
   const bool others = (facts.st_mode & S_IWOTH) != 0;
   if (!group && !others) return std::nullopt;
-  return Intruder{
-      others ? phrase("{}, which everybody can write to", said)
-             : phrase("{}, which its group can write to", said),
-      phrase("chmod go-w {}, or set XDG_CACHE_HOME to a folder of your own", said)};
+  return Intruder{others ? phrase("{}, which everybody can write to", said)
+                         : phrase("{}, which its group can write to", said),
+                  phrase("chmod go-w {}, or set XDG_CACHE_HOME to a folder of your own", said)};
 }
 
 std::optional<Intruder> intruder_on(const fs::path& path) {

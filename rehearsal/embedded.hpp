@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "model/embedded.hpp"
+#include "base/embedded.hpp"
 
 namespace zeroplan {
 

@@ -9,7 +9,7 @@
 
 #include <unistd.h>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "rehearsal/cache.hpp"
 #include "rehearsal/embedded.hpp"
 #include "rehearsal/stub_library.hpp"

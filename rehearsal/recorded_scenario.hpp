@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "model/json.hpp"
-#include "model/phrase.hpp"
+#include "base/json.hpp"
+#include "base/phrase.hpp"
 #include "rehearsal/rehearse.hpp"
 
 namespace zeroplan::rehearsal {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 
 namespace zeroplan::rehearsal {
 namespace {

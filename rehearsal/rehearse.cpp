@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "rehearsal/cache.hpp"
 #include "rehearsal/process.hpp"
 

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "model/enum_names.hpp"
+#include "base/enum_names.hpp"
+#include "base/json.hpp"
+#include "base/units.hpp"
 #include "model/hardware/hardware.hpp"
-#include "model/json.hpp"
-#include "model/units.hpp"
 #include "rehearsal/emulation.hpp"
 #include "rehearsal/recorded_work.hpp"
 

@@ -7,9 +7,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
-#include "model/json.hpp"
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 #include "rehearsal/embedded.hpp"
 #include "rehearsal/process.hpp"
 

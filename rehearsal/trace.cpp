@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "rehearsal/embedded.hpp"
 #include "rehearsal/emulation.hpp"
 #include "rehearsal/process.hpp"

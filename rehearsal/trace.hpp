@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 
 namespace zeroplan::rehearsal {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <filesystem>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 
 namespace zeroplan::rehearsal {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <bit>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan {
 

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/fingerprint.hpp"
+#include "base/fingerprint.hpp"
 #include "simulator/allocator_options.hpp"
 #include "simulator/allocator_stats.hpp"
 #include "simulator/free_list.hpp"

@@ -1,7 +1,7 @@
 // The arena of blocks, its lists, and what can be read of them.
 #include <algorithm>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "simulator/allocator.hpp"
 
 namespace zeroplan {

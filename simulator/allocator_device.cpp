@@ -1,7 +1,7 @@
 // Between the allocator and the device: segments, expandable segments, and giving memory back.
 #include <algorithm>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "simulator/allocator.hpp"
 
 namespace zeroplan {

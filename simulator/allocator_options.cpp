@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
 
 namespace zeroplan {
 

@@ -10,8 +10,8 @@
 #include <optional>
 #include <string_view>
 
+#include "base/units.hpp"
 #include "model/software.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -1,7 +1,7 @@
 // The allocator's state as words that do not depend on how it came about, and its invariants.
 #include <algorithm>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "simulator/allocator.hpp"
 
 namespace zeroplan {

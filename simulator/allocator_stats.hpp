@@ -8,7 +8,7 @@
 #include <array>
 #include <cstdint>
 
-#include "model/units.hpp"
+#include "base/units.hpp"
 
 namespace zeroplan {
 

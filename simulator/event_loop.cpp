@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan {
 namespace {

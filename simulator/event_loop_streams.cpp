@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "simulator/event_loop.hpp"
 
 namespace zeroplan {

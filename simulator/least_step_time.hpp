@@ -7,7 +7,7 @@
 // takes a hundredth of the event loop's time.
 #pragma once
 
-#include "model/units.hpp"
+#include "base/units.hpp"
 #include "simulator/engines/rank_program.hpp"
 
 namespace zeroplan {

@@ -18,11 +18,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum_names.hpp"
+#include "base/units.hpp"
 #include "model/cost/device_memory.hpp"
-#include "model/enum_names.hpp"
 #include "model/graph/graph.hpp"
 #include "model/memory_category.hpp"
-#include "model/units.hpp"
 #include "simulator/stream_clock.hpp"
 
 namespace zeroplan {

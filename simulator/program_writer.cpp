@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "model/check.hpp"
-#include "model/fingerprint.hpp"
+#include "base/check.hpp"
+#include "base/fingerprint.hpp"
 
 namespace zeroplan {
 

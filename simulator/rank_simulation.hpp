@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "model/units.hpp"
+#include "base/units.hpp"
 #include "simulator/event_loop.hpp"
 
 namespace zeroplan {

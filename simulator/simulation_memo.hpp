@@ -12,7 +12,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "model/fingerprint.hpp"
+#include "base/fingerprint.hpp"
 #include "simulator/engines/rank_program.hpp"
 #include "simulator/rank_simulation.hpp"
 

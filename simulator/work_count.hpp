@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/memory_category.hpp"
 #include "simulator/engines/rank_program.hpp"
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/parallel_for.hpp"
 #include "model/knobs/knobs.hpp"
-#include "model/parallel_for.hpp"
 #include "model/release_table.hpp"
 #include "simulator/simulate.hpp"
 #include "simulator/simulation_memo.hpp"

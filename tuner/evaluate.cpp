@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "model/defect.hpp"
-#include "model/phrase_list.hpp"
+#include "base/defect.hpp"
+#include "base/phrase_list.hpp"
 #include "model/predict/job_time.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "simulator/simulate.hpp"

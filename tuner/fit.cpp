@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "model/diagnostic.hpp"
-#include "model/parallel_for.hpp"
+#include "base/diagnostic.hpp"
+#include "base/parallel_for.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/fit_batch.hpp"
 #include "tuner/fit_question.hpp"

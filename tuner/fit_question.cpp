@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/plan/release_pairs.hpp"
 #include "model/predict/predict.hpp"
 #include "simulator/simulate.hpp"

@@ -1,7 +1,7 @@
 // Whether a node's host memory and drives suffice for a plan.
 #pragma once
 
-#include "model/units.hpp"
+#include "base/units.hpp"
 
 namespace zeroplan {
 

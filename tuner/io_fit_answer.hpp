@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/predict/checkpoint_files.hpp"
 #include "tuner/fit.hpp"
 #include "tuner/remedies.hpp"

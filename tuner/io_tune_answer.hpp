@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "tuner/tune.hpp"
 
 namespace zeroplan {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan {
 

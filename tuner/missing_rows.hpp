@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "model/defect.hpp"
-#include "model/phrase_list.hpp"
+#include "base/defect.hpp"
+#include "base/phrase_list.hpp"
 
 namespace zeroplan {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 
 namespace zeroplan {

@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/phrase.hpp"
 #include "model/engine/buffers.hpp"
-#include "model/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
 #include "model/predict/step_work.hpp"

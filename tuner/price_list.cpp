@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
-#include "model/embedded.hpp"
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
+#include "base/embedded.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/hardware/known_hardware.hpp"
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "model/hardware/hardware.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "model/parallel_for.hpp"
+#include "base/parallel_for.hpp"
 #include "tuner/fit.hpp"
 #include "tuner/fit_batch.hpp"
 #include "tuner/fit_ranking.hpp"

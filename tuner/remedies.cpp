@@ -4,10 +4,10 @@
 #include <span>
 #include <utility>
 
-#include "model/defect.hpp"
-#include "model/diagnostic.hpp"
-#include "model/parallel_for.hpp"
-#include "model/phrase_list.hpp"
+#include "base/defect.hpp"
+#include "base/diagnostic.hpp"
+#include "base/parallel_for.hpp"
+#include "base/phrase_list.hpp"
 #include "tuner/fit_batch.hpp"
 #include "tuner/fit_question.hpp"
 #include "tuner/headroom.hpp"

@@ -6,8 +6,8 @@
 #include <functional>
 #include <vector>
 
+#include "base/phrase.hpp"
 #include "model/memory_category.hpp"
-#include "model/phrase.hpp"
 #include "tuner/fit_answer.hpp"
 #include "tuner/variations.hpp"
 

@@ -7,8 +7,8 @@
 #include <tuple>
 #include <utility>
 
-#include "model/defect.hpp"
-#include "model/parallel_for.hpp"
+#include "base/defect.hpp"
+#include "base/parallel_for.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/search_branch.hpp"
 #include "tuner/search_equivalence.hpp"

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/fingerprint.hpp"
+#include "base/parallel_for.hpp"
 #include "model/engine/partition.hpp"
-#include "model/fingerprint.hpp"
 #include "model/graph/graph.hpp"
-#include "model/parallel_for.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_work.hpp"
 #include "tuner/host_state.hpp"

@@ -9,7 +9,7 @@
 // tests/property/search_property.cpp.
 #pragma once
 
-#include "model/fingerprint.hpp"
+#include "base/fingerprint.hpp"
 #include "tuner/search_space.hpp"
 
 namespace zeroplan {

@@ -5,10 +5,10 @@
 #include <set>
 #include <variant>
 
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
+#include "base/phrase_list.hpp"
 #include "model/knobs/knob_text.hpp"
-#include "model/phrase_list.hpp"
 #include "tuner/knob_effect.hpp"
 
 namespace zeroplan {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/predict/predict_options.hpp"
 #include "simulator/simulation_memo.hpp"
 #include "tuner/search_space.hpp"

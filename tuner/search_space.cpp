@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
 #include "model/plan/release_pairs.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/predict/job_time.hpp"

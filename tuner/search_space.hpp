@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 #include "model/plan/batch.hpp"
 #include "model/plan/plan.hpp"
 #include "tuner/search_request.hpp"

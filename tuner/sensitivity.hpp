@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "model/phrase.hpp"
-#include "model/units.hpp"
+#include "base/phrase.hpp"
+#include "base/units.hpp"
 #include "tuner/deadline.hpp"
 #include "tuner/variations.hpp"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/families/known_shapes.hpp"
 #include "simulator/allocator_options.hpp"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 #include "model/transformer.hpp"
 #include "tuner/peak_inventory.hpp"
 

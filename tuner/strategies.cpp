@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
 #include "model/engine/fetch_coordinator.hpp"
 
 namespace zeroplan {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
 
@@ -63,7 +63,8 @@ std::optional<std::int64_t> stage_alone(const Scenario& scenario);
 
 // The knobs of a strategy: those of `base` where the user gave a file, else a small file that sets
 // up `optimizer` and what the community's templates do; stage, offload and what belongs to them
-// replaced. No optimizer: the trainer hands its own to accelerate, which refuses a file with another.
+// replaced. No optimizer: the trainer hands its own to accelerate, which refuses a file with
+// another.
 DsConfig strategy_config(const Strategy& strategy,
                          const DsConfig* base,
                          const Model& model,

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/fit.hpp"
 #include "tuner/fit_ranking.hpp"

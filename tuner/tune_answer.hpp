@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "model/enum_names.hpp"
-#include "model/phrase.hpp"
+#include "base/enum_names.hpp"
+#include "base/phrase.hpp"
 #include "tuner/fit_answer.hpp"
 #include "tuner/headroom.hpp"
 #include "tuner/packages.hpp"

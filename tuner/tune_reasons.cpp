@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/diagnostic.hpp"
-#include "model/parallel_for.hpp"
+#include "base/diagnostic.hpp"
+#include "base/parallel_for.hpp"
 #include "model/predict/predict.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/search.hpp"

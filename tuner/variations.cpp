@@ -4,11 +4,11 @@
 
 #include <fmt/format.h>
 
-#include "model/check.hpp"
-#include "model/defect.hpp"
+#include "base/check.hpp"
+#include "base/defect.hpp"
+#include "base/parallel_for.hpp"
+#include "base/phrase_list.hpp"
 #include "model/families/hf_config.hpp"
-#include "model/parallel_for.hpp"
-#include "model/phrase_list.hpp"
 #include "simulator/simulate.hpp"
 
 namespace zeroplan {

@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/predict.hpp"
 #include "model/predict/step_result.hpp"

@@ -6,9 +6,9 @@
 #include <tuple>
 #include <utility>
 
-#include "model/defect.hpp"
+#include "base/defect.hpp"
+#include "base/parallel_for.hpp"
 #include "model/hardware/cluster.hpp"
-#include "model/parallel_for.hpp"
 #include "tuner/fit.hpp"
 #include "tuner/fit_batch.hpp"
 #include "tuner/fit_ranking.hpp"

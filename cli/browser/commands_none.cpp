@@ -1,9 +1,9 @@
 // The commands that are in the whole program alone: they train, measure a machine, start other
 // programs or read what those wrote. A browser has none of that; ./zeroplan builds the whole
 // program when it is asked for one of them, which it looks up here.
+#include "base/diagnostic.hpp"
 #include "cli/commands.hpp"
 #include "cli/unknown_model.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {

@@ -1,7 +1,7 @@
 // In the place of cli/tokenized_dataset.cpp: a browser has no Python.
+#include "base/diagnostic.hpp"
 #include "cli/arguments.hpp"
 #include "cli/tokenized_dataset.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 

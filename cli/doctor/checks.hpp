@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/phrase.hpp"
 #include "cli/doctor/machine.hpp"
 #include "model/hardware/hardware.hpp"
 #include "model/knobs/finding.hpp"
-#include "model/phrase.hpp"
 
 namespace zeroplan {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/units.hpp"
 #include "cli/doctor/probe.hpp"
 #include "model/software.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -5,8 +5,8 @@
 
 #include <sys/wait.h>
 
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
 #include "tuner/kit/quoting.hpp"
 
 namespace zeroplan {

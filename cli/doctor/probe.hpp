@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 
 namespace zeroplan {
 

@@ -3,8 +3,8 @@
 #include <charconv>
 #include <utility>
 
+#include "base/written_names.hpp"
 #include "model/plan/scenario_reader.hpp"
-#include "model/written_names.hpp"
 
 namespace zeroplan::from {
 namespace {

@@ -4,12 +4,12 @@
 #include <filesystem>
 #include <set>
 
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
+#include "base/written_names.hpp"
 #include "cli/from/launch.hpp"
 #include "cli/from/meaning.hpp"
 #include "cli/from/yaml.hpp"
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
-#include "model/written_names.hpp"
 
 namespace zeroplan::from {
 namespace {

@@ -7,8 +7,8 @@
 #include <map>
 #include <string>
 
+#include "base/phrase.hpp"
 #include "cli/from/said_elsewhere.hpp"
-#include "model/phrase.hpp"
 
 namespace zeroplan::from {
 

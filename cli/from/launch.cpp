@@ -4,8 +4,8 @@
 #include <array>
 #include <charconv>
 
+#include "base/diagnostic.hpp"
 #include "cli/from/shell.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan::from {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "base/written_names.hpp"
 #include "cli/from/yaml_scalar.hpp"
 #include "model/plan/scenario_reader.hpp"
-#include "model/written_names.hpp"
 
 namespace zeroplan::from {
 namespace {

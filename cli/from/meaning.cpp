@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/diagnostic.hpp"
+#include "base/written_names.hpp"
 #include "cli/from/adapters.hpp"
 #include "cli/from/data_words.hpp"
 #include "cli/from/loop_words.hpp"
@@ -12,10 +14,8 @@
 #include "cli/from/swift.hpp"
 #include "cli/from/trainer_meaning.hpp"
 #include "cli/from/unplanned.hpp"
-#include "model/diagnostic.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/plan/scenario_values.hpp"
-#include "model/written_names.hpp"
 
 namespace zeroplan::from {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/phrase.hpp"
 #include "cli/from/settings.hpp"
-#include "model/phrase.hpp"
 #include "model/plan/scenario.hpp"
 
 namespace zeroplan::from {

@@ -2,8 +2,8 @@
 
 #include <array>
 
+#include "base/written_names.hpp"
 #include "cli/from/settings.hpp"
-#include "model/written_names.hpp"
 
 namespace zeroplan::from {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.hpp"
 #include "cli/from/settings.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan::from {
 

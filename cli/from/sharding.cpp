@@ -1,7 +1,7 @@
 #include "cli/from/sharding.hpp"
 
+#include "base/written_names.hpp"
 #include "cli/from/setting_roles.hpp"
-#include "model/written_names.hpp"
 
 namespace zeroplan::from {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/diagnostic.hpp"
 #include "cli/from/settings.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan::from {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "base/json.hpp"
 #include "cli/from/said_elsewhere.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan::from {
 

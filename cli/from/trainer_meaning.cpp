@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "base/written_names.hpp"
 #include "cli/from/setting_roles.hpp"
-#include "model/written_names.hpp"
 
 namespace zeroplan::from {
 namespace {

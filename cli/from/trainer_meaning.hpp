@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "base/json.hpp"
 #include "cli/from/settings.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan::from {
 

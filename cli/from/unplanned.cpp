@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "base/diagnostic.hpp"
+#include "base/written_names.hpp"
 #include "cli/from/setting_roles.hpp"
-#include "model/diagnostic.hpp"
-#include "model/written_names.hpp"
 
 namespace zeroplan::from {
 namespace {

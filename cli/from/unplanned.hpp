@@ -4,8 +4,8 @@
 
 #include <string_view>
 
+#include "base/phrase.hpp"
 #include "cli/from/settings.hpp"
-#include "model/phrase.hpp"
 
 namespace zeroplan::from {
 

@@ -5,8 +5,8 @@
 
 #include <yaml.h>
 
+#include "base/diagnostic.hpp"
 #include "cli/from/yaml_scalar.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {

@@ -1,6 +1,6 @@
 // Without libyaml (CMakeLists.txt).
+#include "base/diagnostic.hpp"
 #include "cli/from/yaml.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 
 namespace zeroplan {
 

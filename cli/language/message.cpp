@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
-#include "model/check.hpp"
-#include "model/phrase.hpp"
+#include "base/check.hpp"
+#include "base/phrase.hpp"
 
 namespace zeroplan {
 namespace {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "model/check.hpp"
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
-#include "model/embedded.hpp"
-#include "model/json.hpp"
+#include "base/check.hpp"
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
+#include "base/embedded.hpp"
+#include "base/json.hpp"
 
 namespace zeroplan {
 namespace {

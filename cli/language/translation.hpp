@@ -1,6 +1,6 @@
 // Says in another language what the commands say in English.
 //
-// Every layer makes its sentences as phrases (model/phrase.hpp), and JSON documents stay English.
+// Every layer makes its sentences as phrases (base/phrase.hpp), and JSON documents stay English.
 // Where a command prints for people, phrases go through here: the catalogue
 // (configs/messages/zh.json) holds the English of all of them, with slots, beside its translation.
 // Each line of a phrase is looked up by its key, what fills its slots is translated the same way,
@@ -16,10 +16,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.hpp"
+#include "base/phrase.hpp"
 #include "cli/language/language.hpp"
 #include "cli/language/message.hpp"
-#include "model/json.hpp"
-#include "model/phrase.hpp"
 
 namespace zeroplan {
 

@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/diagnostic.hpp"
 #include "cli/write_file.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {

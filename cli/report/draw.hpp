@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 
 namespace zeroplan {
 

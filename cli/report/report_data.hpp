@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/json.hpp"
 #include "cli/language/translation.hpp"
-#include "model/json.hpp"
 #include "simulator/recording.hpp"
 #include "tuner/fit.hpp"
 #include "tuner/sensitivity.hpp"

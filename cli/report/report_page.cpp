@@ -4,11 +4,11 @@
 #include <span>
 #include <vector>
 
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
+#include "base/embedded.hpp"
 #include "cli/arguments.hpp"
 #include "cli/language/translation.hpp"
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
-#include "model/embedded.hpp"
 
 namespace zeroplan {
 

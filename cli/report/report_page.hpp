@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/json.hpp"
 #include "cli/language/language.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

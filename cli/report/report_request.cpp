@@ -2,13 +2,13 @@
 
 #include <optional>
 
+#include "base/diagnostic.hpp"
 #include "cli/cost_options.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/search_options.hpp"
 #include "cli/table.hpp"
 #include "cli/write_file.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <string>
 
+#include "base/phrase.hpp"
 #include "cli/arguments.hpp"
 #include "cli/language/translation.hpp"
 #include "cli/report/report_data.hpp"
-#include "model/phrase.hpp"
 
 namespace zeroplan {
 

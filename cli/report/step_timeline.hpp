@@ -1,7 +1,7 @@
 // The timed step of a simulation, reduced to what a plot of a few hundred pixels can show.
 #pragma once
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "simulator/recording.hpp"
 
 namespace zeroplan {

@@ -5,12 +5,12 @@
 #include <set>
 #include <utility>
 
+#include "base/diagnostic.hpp"
 #include "cli/arguments.hpp"
 #include "cli/report/draw.hpp"
 #include "cli/report/report_page.hpp"
 #include "cli/validate_text.hpp"
 #include "cli/write_file.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {

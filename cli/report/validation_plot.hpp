@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "evidence/validate.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

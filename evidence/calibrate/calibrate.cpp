@@ -5,8 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "base/diagnostic.hpp"
 #include "evidence/calibrate/observe.hpp"
-#include "model/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "evidence/calibrate/coefficient_fit.hpp"
 #include "evidence/calibrate/observation.hpp"
 #include "evidence/measurement.hpp"
 #include "model/cost/profile.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

@@ -7,8 +7,8 @@
 #include <span>
 #include <utility>
 
+#include "base/parallel_for.hpp"
 #include "evidence/calibrate/least_squares.hpp"
-#include "model/parallel_for.hpp"
 #include "model/predict/memory.hpp"
 
 namespace zeroplan {

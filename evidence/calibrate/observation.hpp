@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/phrase.hpp"
+#include "base/units.hpp"
 #include "model/cost/coefficients.hpp"
-#include "model/phrase.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -7,10 +7,10 @@
 #include <set>
 #include <utility>
 
+#include "base/check.hpp"
+#include "base/parallel_for.hpp"
 #include "evidence/calibrate/observed_rows.hpp"
 #include "evidence/scenario_prediction.hpp"
-#include "model/check.hpp"
-#include "model/parallel_for.hpp"
 
 namespace zeroplan {
 namespace {

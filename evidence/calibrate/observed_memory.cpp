@@ -5,9 +5,9 @@
 #include <memory>
 #include <utility>
 
+#include "base/check.hpp"
 #include "evidence/calibrate/observed_rows.hpp"
 #include "evidence/scenario_prediction.hpp"
-#include "model/check.hpp"
 #include "model/plan/software_sets.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/memory_intervals.hpp"

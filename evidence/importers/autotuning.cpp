@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "base/described.hpp"
+#include "base/json.hpp"
 #include "evidence/oom_text.hpp"
-#include "model/described.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "base/json.hpp"
 #include "evidence/importers/line_reader.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

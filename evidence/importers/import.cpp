@@ -10,11 +10,11 @@
 
 #include <fmt/format.h>
 
+#include "base/json.hpp"
 #include "evidence/importers/autotuning.hpp"
 #include "evidence/importers/importer.hpp"
 #include "evidence/log_text.hpp"
 #include "evidence/oom_text.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 namespace {

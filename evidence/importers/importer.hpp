@@ -9,9 +9,9 @@
 #include <span>
 #include <string_view>
 
+#include "base/json.hpp"
 #include "evidence/importers/line_reader.hpp"
 #include "evidence/importers/run_findings.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

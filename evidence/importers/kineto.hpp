@@ -13,8 +13,8 @@
 // torch/csrc/distributed/c10d/ParamCommsUtils.hpp, torch/profiler/profiler.py:step.
 #pragma once
 
+#include "base/json.hpp"
 #include "evidence/importers/run_findings.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

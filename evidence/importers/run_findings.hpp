@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/diagnostic.hpp"
 #include "evidence/component_timings.hpp"
 #include "evidence/measurement.hpp"
-#include "model/diagnostic.hpp"
 #include "model/plan/scenario.hpp"
 
 namespace zeroplan {

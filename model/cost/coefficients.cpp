@@ -1,6 +1,6 @@
 #include "model/cost/coefficients.hpp"
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan {
 

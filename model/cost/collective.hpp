@@ -7,8 +7,8 @@
 // Units: Bytes, Seconds, BytesPerSecond.
 #pragma once
 
+#include "base/enum_names.hpp"
 #include "model/cost/coefficients.hpp"
-#include "model/enum_names.hpp"
 #include "model/hardware/hardware.hpp"
 
 namespace zeroplan {

@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
+#include "base/units.hpp"
 #include "model/cost/coefficients.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "model/units.hpp"
+#include "base/units.hpp"
 
 namespace zeroplan {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
-#include "model/plain_text.hpp"
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
+#include "base/plain_text.hpp"
 
 namespace zeroplan {
 namespace {

@@ -19,9 +19,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.hpp"
 #include "model/cost/coefficients.hpp"
 #include "model/hardware/hardware.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

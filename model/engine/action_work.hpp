@@ -7,9 +7,9 @@
 
 #include <cstdint>
 
+#include "base/units.hpp"
 #include "model/engine/engine_action.hpp"
 #include "model/engine/engine_config.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "model/enum_names.hpp"
+#include "base/enum_names.hpp"
 
 namespace zeroplan {
 

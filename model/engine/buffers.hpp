@@ -11,9 +11,9 @@
 #include <span>
 #include <vector>
 
+#include "base/units.hpp"
 #include "model/engine/engine_buffer.hpp"
 #include "model/engine/engine_config.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

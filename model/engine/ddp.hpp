@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "base/units.hpp"
 #include "model/engine/buffers.hpp"
 #include "model/engine/engine_config.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/engine/engine_config.hpp"
 
 namespace zeroplan {

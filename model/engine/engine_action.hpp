@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "base/units.hpp"
 #include "model/dtype.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -8,11 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/units.hpp"
 #include "model/dtype.hpp"
 #include "model/engine/buffer_name.hpp"
 #include "model/engine/engine_config.hpp"
 #include "model/memory_category.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

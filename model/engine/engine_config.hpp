@@ -13,11 +13,11 @@
 #include <cstdint>
 #include <span>
 
+#include "base/units.hpp"
 #include "model/dtype.hpp"
 #include "model/optimizer_implementation.hpp"
 #include "model/release_rule.hpp"
 #include "model/software.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

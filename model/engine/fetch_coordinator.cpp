@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan {

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/engine/swapping.hpp"
 #include "model/releases.hpp"
 

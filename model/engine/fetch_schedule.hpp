@@ -21,10 +21,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/units.hpp"
 #include "model/dtype.hpp"
 #include "model/engine/engine_config.hpp"
 #include "model/transformer.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/engine/buffer_list.hpp"
 #include "model/engine/optimizer_states.hpp"
 #include "model/quantization.hpp"

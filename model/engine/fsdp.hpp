@@ -16,10 +16,10 @@
 #include <span>
 #include <vector>
 
+#include "base/units.hpp"
 #include "model/dtype.hpp"
 #include "model/engine/buffers.hpp"
 #include "model/engine/engine_config.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 
@@ -65,7 +65,7 @@ struct FsdpUnit {
   Elements padded;              // P_u
   Elements shard;               // P_u / N
   std::vector<Elements> shards, owned_shards;  // tensors of `shard` and of `owned`
-  std::vector<Elements> wide_shards;  // those of `owned` with EngineParameter::wide_states
+  std::vector<Elements> wide_shards;           // those of `owned` with EngineParameter::wide_states
   Elements reduced;                 // what is reduced: P_u; fully_shard: of what is trained
   Elements owned;                   // what the optimizer updates on the rank that has most of it
   std::optional<DType> own_dtype;   // of what it trains, where it is not storage_dtype

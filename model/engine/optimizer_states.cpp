@@ -31,9 +31,7 @@ constexpr Elements kSmallest8Bit = Elements::of(4096);
 
 }  // namespace
 
-std::span<const OptimizerState> optimizer_states(OptimizerKind kind,
-                                                 Elements numel,
-                                                 bool wide) {
+std::span<const OptimizerState> optimizer_states(OptimizerKind kind, Elements numel, bool wide) {
   switch (kind) {
     case OptimizerKind::fused_adam:
     case OptimizerKind::cpu_adam:

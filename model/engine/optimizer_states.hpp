@@ -11,9 +11,9 @@
 #include <span>
 #include <string_view>
 
+#include "base/units.hpp"
 #include "model/dtype.hpp"
 #include "model/engine/engine_config.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan {

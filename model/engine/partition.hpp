@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "base/units.hpp"
 #include "model/engine/engine_config.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -14,9 +14,9 @@
 #include <span>
 #include <vector>
 
+#include "base/units.hpp"
 #include "model/engine/engine_config.hpp"
 #include "model/engine/partition.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -8,9 +8,9 @@
 
 #include <span>
 
+#include "base/units.hpp"
 #include "model/engine/engine_action.hpp"
 #include "model/engine/engine_config.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

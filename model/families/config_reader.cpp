@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "model/described.hpp"
-#include "model/phrase_list.hpp"
+#include "base/described.hpp"
+#include "base/phrase_list.hpp"
 
 namespace zeroplan {
 

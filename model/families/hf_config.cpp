@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
 #include "model/families/config_reader.hpp"
 #include "model/families/family.hpp"
 #include "model/families/traced_document.hpp"

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/transformer.hpp"
 
 namespace zeroplan {
@@ -38,8 +38,8 @@ Model read_model(const Json& config,
                  const std::string& pointer = "",
                  ExpertLayout experts = ExpertLayout::modules);
 
-// Whether memory and time are predicted for a config: its class is known, or it is a traced document.
-// True for what read_model() refuses as damaged: it says why.
+// Whether memory and time are predicted for a config: its class is known, or it is a traced
+// document. True for what read_model() refuses as damaged: it says why.
 bool is_planned(const Json& config);
 
 // A preset or a bare size, or an InputError with the nearest names.

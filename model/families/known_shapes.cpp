@@ -4,8 +4,8 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "base/json.hpp"
 #include "model/families/hf_config.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 namespace {

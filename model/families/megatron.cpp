@@ -1,7 +1,7 @@
 #include "model/families/megatron.hpp"
 
+#include "base/units.hpp"
 #include "model/families/model_builder.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 namespace {

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <string>
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 #include "model/transformer.hpp"
 
 namespace zeroplan {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan {
 

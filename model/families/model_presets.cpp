@@ -6,12 +6,12 @@
 #include <string>
 #include <utility>
 
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
-#include "model/embedded.hpp"
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
+#include "base/embedded.hpp"
+#include "base/written_names.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/known_names.hpp"
-#include "model/written_names.hpp"
 
 namespace zeroplan {
 

@@ -1,7 +1,7 @@
 // MPT. transformers' class has ALiBi and no position embedding; llm-foundry's (MosaicML), which
 // the same config describes, learns positions where attn_config.alibi is false.
 // Defaults: transformers 4.51.3 configuration_mpt.py.
-#include "model/described.hpp"
+#include "base/described.hpp"
 #include "model/families/family.hpp"
 
 namespace zeroplan::families {

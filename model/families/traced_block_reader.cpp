@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "model/described.hpp"
+#include "base/described.hpp"
 
 namespace zeroplan {
 

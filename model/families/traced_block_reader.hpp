@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 #include "model/graph/traced_graph.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
 #include "model/families/traced_block_reader.hpp"
 
 namespace zeroplan {

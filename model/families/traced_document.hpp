@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/transformer.hpp"
 
 namespace zeroplan {

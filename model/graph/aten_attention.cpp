@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/graph/aten.hpp"
 #include "model/graph/aten_autocast.hpp"
 #include "model/graph/flash_splits.hpp"

@@ -1,7 +1,7 @@
 // Elementwise operations, reductions, softmax, norms and losses.
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/graph/aten.hpp"
 #include "model/graph/aten_autocast.hpp"
 

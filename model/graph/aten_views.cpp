@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/graph/aten_recurrent.hpp"
 
 namespace zeroplan::aten {

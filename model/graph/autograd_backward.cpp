@@ -3,7 +3,7 @@
 #include <new>
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/graph/autograd.hpp"
 
 namespace zeroplan {

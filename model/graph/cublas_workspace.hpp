@@ -1,7 +1,7 @@
 // The memory that PyTorch gives cuBLAS and cublasLt to work in.
 #pragma once
 
-#include "model/units.hpp"
+#include "base/units.hpp"
 
 namespace zeroplan {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan {
 

@@ -26,11 +26,11 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/phrase.hpp"
+#include "base/units.hpp"
 #include "model/dtype.hpp"
 #include "model/graph/kernel_call.hpp"
 #include "model/memory_category.hpp"
-#include "model/phrase.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -1,6 +1,6 @@
 #include "model/graph/kernel_call.hpp"
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan {
 namespace {

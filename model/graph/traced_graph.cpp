@@ -5,7 +5,7 @@
 #include <mutex>
 #include <string_view>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "model/check.hpp"
-#include "model/described.hpp"
+#include "base/check.hpp"
+#include "base/described.hpp"
 #include "model/hardware/cluster_document.hpp"
 #include "model/hardware/hostfile.hpp"
 #include "model/hardware/known_hardware.hpp"

@@ -15,8 +15,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/json.hpp"
 #include "model/hardware/hardware.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

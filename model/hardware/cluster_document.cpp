@@ -10,9 +10,9 @@
 
 #include <fmt/format.h>
 
-#include "model/check.hpp"
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
+#include "base/check.hpp"
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
 #include "model/hardware/cluster_fields.hpp"
 #include "model/hardware/cluster_fill.hpp"
 #include "model/hardware/cluster_sentences.hpp"

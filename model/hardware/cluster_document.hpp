@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "base/json.hpp"
 #include "model/hardware/hardware.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan {
 

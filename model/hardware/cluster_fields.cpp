@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/described.hpp"
-#include "model/plain_text.hpp"
+#include "base/described.hpp"
+#include "base/plain_text.hpp"
 
 namespace zeroplan {
 namespace {

@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "model/diagnostic.hpp"
-#include "model/enum_names.hpp"
+#include "base/diagnostic.hpp"
+#include "base/enum_names.hpp"
+#include "base/json.hpp"
+#include "base/units.hpp"
 #include "model/hardware/hardware_catalog.hpp"
-#include "model/json.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

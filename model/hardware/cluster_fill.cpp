@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
+#include "base/phrase_list.hpp"
 #include "model/hardware/known_hardware.hpp"
-#include "model/phrase_list.hpp"
 
 namespace zeroplan {
 namespace {

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "base/phrase_list.hpp"
 #include "model/hardware/hardware_catalog.hpp"
 #include "model/hardware/known_hardware.hpp"
 #include "model/hardware/node_names.hpp"
 #include "model/known_names.hpp"
-#include "model/phrase_list.hpp"
 
 namespace zeroplan {
 namespace {

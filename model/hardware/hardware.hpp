@@ -18,10 +18,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum_names.hpp"
+#include "base/phrase.hpp"
+#include "base/units.hpp"
 #include "model/dtype.hpp"
-#include "model/enum_names.hpp"
-#include "model/phrase.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

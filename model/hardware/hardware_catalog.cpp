@@ -6,9 +6,9 @@
 #include <cmath>
 #include <limits>
 
-#include "model/check.hpp"
-#include "model/embedded.hpp"
-#include "model/json.hpp"
+#include "base/check.hpp"
+#include "base/embedded.hpp"
+#include "base/json.hpp"
 
 namespace zeroplan {
 namespace {

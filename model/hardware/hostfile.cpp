@@ -5,7 +5,7 @@
 #include <map>
 #include <optional>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/hardware/hardware_catalog.hpp"
 
 namespace zeroplan {

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
+#include "base/phrase.hpp"
 #include "model/hardware/hardware.hpp"
-#include "model/phrase.hpp"
 
 namespace zeroplan {
 

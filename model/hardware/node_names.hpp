@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/phrase.hpp"
 #include "model/hardware/hardware.hpp"
-#include "model/phrase.hpp"
 
 namespace zeroplan {
 

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <string_view>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/implementations/pipeline_ends.hpp"
 #include "model/releases.hpp"
 

@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/graph/kernel_cost.hpp"
 
 namespace zeroplan::embedded {

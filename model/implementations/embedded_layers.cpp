@@ -3,8 +3,8 @@
 #include <cmath>
 #include <string>
 
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
 
 namespace zeroplan::embedded {
 

@@ -3,7 +3,7 @@
 // are one matrix. With torch 2 attention is F.scaled_dot_product_attention, whatever is asked for.
 #include <utility>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/implementations/families.hpp"
 #include "model/implementations/hf_scores.hpp"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan::hf {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/graph/aten_recurrent.hpp"
 #include "model/implementations/families.hpp"
 #include "model/implementations/hf_rotary.hpp"

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/implementations/families.hpp"
 
 namespace zeroplan::hf {

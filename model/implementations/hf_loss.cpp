@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/implementations/hf_common.hpp"
 #include "model/implementations/hf_scores.hpp"
 #include "model/implementations/loss_chunks.hpp"

@@ -3,8 +3,8 @@
 #include <array>
 #include <string_view>
 
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
 #include "model/implementations/families.hpp"
 #include "model/implementations/hf_text_models.hpp"
 #include "model/implementations/traced.hpp"

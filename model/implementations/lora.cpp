@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 
 namespace zeroplan {
 

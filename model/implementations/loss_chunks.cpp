@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "model/units.hpp"
+#include "base/units.hpp"
 
 namespace zeroplan {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/implementations/assembler.hpp"
 #include "model/implementations/traced_operations.hpp"
 

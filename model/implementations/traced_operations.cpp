@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/implementations/hf_sdpa.hpp"
 #include "model/implementations/traced_call.hpp"
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <utility>
 
-#include "model/check.hpp"
-#include "model/json_pointer.hpp"
+#include "base/check.hpp"
+#include "base/json_pointer.hpp"
 
 namespace zeroplan {
 namespace {

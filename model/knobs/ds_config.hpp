@@ -15,7 +15,7 @@
 #include <variant>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/knobs/finding.hpp"
 #include "model/knobs/knobs.hpp"
 

@@ -4,12 +4,12 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
+#include "base/plain_text.hpp"
 #include "model/knobs/ds_config.hpp"
 #include "model/knobs/ds_config_spelling.hpp"
 #include "model/knobs/rule_view.hpp"
-#include "model/plain_text.hpp"
 
 namespace zeroplan {
 namespace {

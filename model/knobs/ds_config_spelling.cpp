@@ -7,7 +7,7 @@
 #include <cmath>
 #include <unordered_map>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 
 namespace zeroplan::spelling {
 namespace {

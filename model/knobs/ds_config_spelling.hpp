@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
+#include "base/phrase.hpp"
 #include "model/knobs/knobs.hpp"
-#include "model/phrase.hpp"
 
 namespace zeroplan::spelling {
 

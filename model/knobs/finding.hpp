@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 
 namespace zeroplan {
 

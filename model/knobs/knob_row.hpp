@@ -11,7 +11,7 @@
 #include <limits>
 #include <string_view>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/software.hpp"
 
 namespace zeroplan {
@@ -145,7 +145,7 @@ inline constexpr KnobRange kNotNegative{.low = 0.0};
 inline constexpr KnobRange kPositive{.low = 1.0};
 inline constexpr KnobRange kUnitInterval{.low = 0.0, .high = 1.0};
 // Counts that are multiplied with each other are bounded where they are read, far above what
-// anybody runs: their products fit 64 bits. Sizes in elements and bytes are not (model/units.hpp
+// anybody runs: their products fit 64 bits. Sizes in elements and bytes are not (base/units.hpp
 // checks their products).
 inline constexpr KnobRange kBatch{.low = 1.0, .high = 1 << 20};  // as the scenario's flags
 inline constexpr KnobRange kGlobalBatch{.low = 1.0, .high = 1LL << 40};

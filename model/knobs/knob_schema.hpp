@@ -1,7 +1,7 @@
 // The knob table as a JSON Schema: what editors and validators read about ds_config.json.
 #pragma once
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/software.hpp"
 
 namespace zeroplan {

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "base/phrase.hpp"
 #include "model/knobs/ds_config.hpp"
-#include "model/phrase.hpp"
 
 namespace zeroplan {
 

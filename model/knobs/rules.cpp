@@ -4,7 +4,7 @@
 #include <array>
 #include <cctype>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/knobs/rule_view.hpp"
 
 namespace zeroplan {

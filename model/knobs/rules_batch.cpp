@@ -1,8 +1,8 @@
 // Rules about batch sizes; see rules.hpp.
 #include <array>
 
+#include "base/units.hpp"
 #include "model/knobs/rule_view.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan::rules {
 namespace {

@@ -2,7 +2,7 @@
 // rules.hpp.
 #include <array>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/knobs/rule_view.hpp"
 
 namespace zeroplan::rules {

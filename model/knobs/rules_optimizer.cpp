@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/knobs/rule_view.hpp"
 
 namespace zeroplan::rules {

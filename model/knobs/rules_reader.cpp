@@ -5,8 +5,8 @@
 #include <array>
 #include <span>
 
+#include "base/units.hpp"
 #include "model/knobs/rule_view.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan::rules {
 namespace {

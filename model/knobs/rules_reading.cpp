@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/knobs/rule_view.hpp"
 
 namespace zeroplan::rules {

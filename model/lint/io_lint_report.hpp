@@ -1,7 +1,7 @@
 // The lint/1 document of docs/contract.md section 5: what `lint --json` prints of one file.
 #pragma once
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/lint/lint.hpp"
 
 namespace zeroplan {

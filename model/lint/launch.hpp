@@ -1,7 +1,7 @@
 // What a run is besides its scenario, as rules ask for it: who starts it, and what it does.
 #pragma once
 
-#include "model/enum_names.hpp"
+#include "base/enum_names.hpp"
 
 namespace zeroplan {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/lint/run_view.hpp"
 #include "model/releases.hpp"

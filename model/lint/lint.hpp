@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "base/phrase.hpp"
 #include "model/knobs/rules.hpp"
 #include "model/lint/launch.hpp"
-#include "model/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario.hpp"
 #include "model/predict/step_result.hpp"

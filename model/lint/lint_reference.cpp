@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/phrase_list.hpp"
 #include "model/lint/lint.hpp"
-#include "model/phrase_list.hpp"
 
 namespace zeroplan {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "model/diagnostic.hpp"
-#include "model/json.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 
 namespace zeroplan {
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdio>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/lint/run_view.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/predict/gather_timeline.hpp"

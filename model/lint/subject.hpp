@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/knobs/ds_config.hpp"
 #include "model/plan/scenario.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 
 namespace zeroplan {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/phrase.hpp"
 #include "model/knobs/ds_config.hpp"
-#include "model/phrase.hpp"
 #include "model/plan/scenario.hpp"
 
 namespace zeroplan {

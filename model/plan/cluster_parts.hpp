@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/plan/scenario.hpp"
 
 namespace zeroplan {

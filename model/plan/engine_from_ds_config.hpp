@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
+#include "base/units.hpp"
 #include "model/engine/engine_config.hpp"
 #include "model/knobs/ds_config.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

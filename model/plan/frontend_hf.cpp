@@ -1,7 +1,7 @@
 #include "model/plan/frontend_hf.hpp"
 
-#include "model/check.hpp"
-#include "model/units.hpp"
+#include "base/check.hpp"
+#include "base/units.hpp"
 
 namespace zeroplan {
 namespace {

@@ -10,17 +10,17 @@
 #include <string>
 #include <vector>
 
+#include "base/diagnostic.hpp"
+#include "base/phrase.hpp"
 #include "model/cost/coefficients.hpp"
 #include "model/cost/parallel_layout.hpp"
 #include "model/cost/profile.hpp"
-#include "model/diagnostic.hpp"
 #include "model/engine/ddp.hpp"
 #include "model/engine/engine_config.hpp"
 #include "model/engine/fsdp.hpp"
 #include "model/engine/pipeline_schedule.hpp"
 #include "model/hardware/hardware.hpp"
 #include "model/knobs/ds_config.hpp"
-#include "model/phrase.hpp"
 #include "model/plan/scenario.hpp"
 #include "model/plan/training_loop.hpp"
 #include "model/release_rule.hpp"

@@ -1,7 +1,7 @@
 // resolve(): scenario -> plan, in the order of the questions: what, where, how, with which knobs.
 #include <algorithm>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/families/litgpt.hpp"
 #include "model/families/megatron.hpp"

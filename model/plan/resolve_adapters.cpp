@@ -7,7 +7,7 @@
 // (tests/reference/rehearsal/adapters_lines.py).
 #include <string>
 
-#include "model/described.hpp"
+#include "base/described.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/plan/trainer.hpp"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/described.hpp"
+#include "base/described.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/known_names.hpp"
 #include "model/plan/beside.hpp"

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "model/described.hpp"
-#include "model/json.hpp"
+#include "base/described.hpp"
+#include "base/json.hpp"
 #include "model/known_names.hpp"
 #include "model/plan/resolver.hpp"
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <cctype>
 
-#include "model/described.hpp"
+#include "base/described.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/families/litgpt.hpp"
 #include "model/implementations/lora.hpp"

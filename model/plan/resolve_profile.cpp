@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/cost/profile.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/plan/resolver.hpp"

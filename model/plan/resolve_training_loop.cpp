@@ -2,7 +2,7 @@
 // Source of the defaults: transformers 5.17 training_args.py (save_steps 500, logging_steps 500,
 // eval_strategy no, dataloader_num_workers 0; the same since 4.40).
 
-#include "model/described.hpp"
+#include "base/described.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/plan/training_loop.hpp"
 

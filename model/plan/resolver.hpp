@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/plan/beside.hpp"
 #include "model/plan/plan.hpp"
 

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 
 namespace zeroplan {
 

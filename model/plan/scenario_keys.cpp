@@ -1,5 +1,5 @@
 // THE table of the scenario's keys.
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/plan/scenario.hpp"
 
 namespace zeroplan {

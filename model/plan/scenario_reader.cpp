@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <limits>
 
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
 #include "model/plan/said_in_ds_config.hpp"
 #include "model/plan/scenario_values.hpp"
 #include "model/plan/spellings.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/plan/scenario.hpp"
 
 namespace zeroplan {

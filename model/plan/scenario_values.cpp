@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "model/described.hpp"
-#include "model/phrase_list.hpp"
-#include "model/plain_text.hpp"
+#include "base/described.hpp"
+#include "base/phrase_list.hpp"
+#include "base/plain_text.hpp"
 #include "model/plan/spellings.hpp"
 
 namespace zeroplan {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/plan/scenario.hpp"
 
 namespace zeroplan {

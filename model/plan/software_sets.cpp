@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/check.hpp"
-#include "model/embedded.hpp"
-#include "model/json.hpp"
+#include "base/check.hpp"
+#include "base/embedded.hpp"
+#include "base/json.hpp"
 
 namespace zeroplan {
 namespace {

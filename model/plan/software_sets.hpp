@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/phrase.hpp"
 #include "model/hardware/hardware.hpp"
-#include "model/phrase.hpp"
 #include "model/plan/scenario.hpp"
 #include "model/software.hpp"
 #include "model/transformer.hpp"

@@ -3,7 +3,7 @@
 #include <array>
 #include <charconv>
 
-#include "model/written_names.hpp"
+#include "base/written_names.hpp"
 
 namespace zeroplan {
 namespace {

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 
 namespace zeroplan {
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/checkpoint_files.hpp"
 

@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/engine/buffers.hpp"
 #include "model/engine/optimizer_states.hpp"
 #include "model/engine/partition.hpp"

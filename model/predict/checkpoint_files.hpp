@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "model/enum_names.hpp"
-#include "model/phrase.hpp"
+#include "base/enum_names.hpp"
+#include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 
 namespace zeroplan {

@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "base/fingerprint.hpp"
 #include "model/engine/fetch_swap.hpp"
 #include "model/engine/live_elements.hpp"
-#include "model/fingerprint.hpp"
 #include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
 

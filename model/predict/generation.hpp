@@ -4,8 +4,8 @@
 
 #include <vector>
 
+#include "base/units.hpp"
 #include "model/plan/plan.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -1,7 +1,7 @@
 // A checkpoint's prediction as JSON: `checkpoint` of docs/contract.md section 5.
 #pragma once
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/predict/checkpoint.hpp"
 #include "model/predict/step_result.hpp"
 

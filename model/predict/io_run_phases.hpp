@@ -1,7 +1,7 @@
 // Phases of a run as JSON (docs/contract.md section 4, `models` and `phases`).
 #pragma once
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/predict/run_phases.hpp"
 
 namespace zeroplan {

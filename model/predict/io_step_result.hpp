@@ -1,7 +1,7 @@
 // The step/1 document of docs/contract.md section 5.
 #pragma once
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/predict/step_result.hpp"
 
 namespace zeroplan {

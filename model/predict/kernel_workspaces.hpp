@@ -1,8 +1,8 @@
 // What the libraries of matrix products are given to work in, on one GPU.
 #pragma once
 
+#include "base/units.hpp"
 #include "model/graph/graph.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -3,9 +3,9 @@
 
 #include <optional>
 
+#include "base/units.hpp"
 #include "model/engine/fetch_swap.hpp"
 #include "model/predict/step_result.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "base/units.hpp"
 #include "model/transformer.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -41,8 +41,9 @@ class ModuleWalk {
   // those same modules without their forward hooks (torch/utils/checkpoint.py
   // _StopRecomputationError; torch/nn/modules/module.py runs only hooks with always_call). Where
   // the checkpoint is inside the layer's hooks, the layer's backward begins before either kind, and
-  // a recomputation does not enter the layer. Checked by tests/unit/model/predict/module_walk_test.cpp
-  // against the rule of tests/engine/module_calls.hpp.
+  // a recomputation does not enter the layer. Checked by
+  // tests/unit/model/predict/module_walk_test.cpp against the rule of
+  // tests/engine/module_calls.hpp.
   template <typename OnModule>
   void follow(const PassStep& pass, const Event& event, OnModule&& on_module) {
     if (pass.pass == Pass::recompute && pass.instance != recomputed_) {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "model/units.hpp"
+#include "base/units.hpp"
 
 namespace zeroplan {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/memory_prediction.hpp"
 #include "model/predict/predict_options.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan {
 namespace {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "model/enum_names.hpp"
+#include "base/enum_names.hpp"
+#include "base/phrase.hpp"
+#include "base/units.hpp"
 #include "model/memory_category.hpp"
-#include "model/phrase.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan {
 

@@ -170,8 +170,8 @@ MicroStep micro_step(const Plan& plan,
       task.kind = StepTaskKind::gather;
       task.ahead = gather->ahead;
       const Bytes bytes = gather->elements * plan.engine.model_dtype;
-      task.message =
-          traffic.message({Collective::all_gather, bytes, plan.layout().shard_group(gather->ranks)});
+      task.message = traffic.message(
+          {Collective::all_gather, bytes, plan.layout().shard_group(gather->ranks)});
       if (offloads) task.from_host = bytes / partition_ranks(plan.engine);
       result.tasks.push_back(task);
     }

@@ -1,6 +1,6 @@
-// [M3] Micro-batches that are padded to their longest sample have different lengths. PyTorch's allocator
-// keeps the blocks that each length asked for, and the longest finds them too small: a run whose
-// lengths vary reserves more than one whose micro-batches are all as long as the longest.
+// [M3] Micro-batches that are padded to their longest sample have different lengths. PyTorch's
+// allocator keeps the blocks that each length asked for, and the longest finds them too small: a
+// run whose lengths vary reserves more than one whose micro-batches are all as long as the longest.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 #include <exception>
 #include <functional>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan::runtime {
 

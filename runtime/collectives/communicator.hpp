@@ -19,9 +19,9 @@
 #include <string_view>
 #include <utility>
 
+#include "base/units.hpp"
 #include "model/dtype.hpp"
 #include "model/engine/engine_action.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan::runtime {
 

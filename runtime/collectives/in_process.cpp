@@ -16,8 +16,8 @@
 
 #include <fmt/format.h>
 
-#include "model/check.hpp"
-#include "model/parallel_for.hpp"
+#include "base/check.hpp"
+#include "base/parallel_for.hpp"
 #include "runtime/collectives/reduce_kernels.hpp"
 
 namespace zeroplan::runtime {

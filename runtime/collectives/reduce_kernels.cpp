@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "model/check.hpp"
-#include "model/half_floats.hpp"
+#include "base/check.hpp"
+#include "base/half_floats.hpp"
 
 namespace zeroplan::runtime {
 namespace {

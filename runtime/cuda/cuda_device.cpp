@@ -4,7 +4,7 @@
 #include <thread>
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/cuda/cuda_check.hpp"
 #include "runtime/cuda/kernels/cuda_kernels.hpp"
 

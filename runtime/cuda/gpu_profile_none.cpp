@@ -1,5 +1,5 @@
 // Where the program is built without CUDA.
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/cuda/gpu_profile.hpp"
 
 namespace zeroplan::runtime::cuda {

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "runtime/cuda/cuda_check.hpp"
 #include "runtime/data/fnv1a.hpp"
 

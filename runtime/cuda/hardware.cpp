@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "runtime/cuda/activity.hpp"
 #include "runtime/cuda/cuda_check.hpp"
 #include "runtime/cuda/cuda_device.hpp"

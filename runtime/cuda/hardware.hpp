@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "model/units.hpp"
+#include "base/units.hpp"
 #include "runtime/train/trainer.hpp"
 
 namespace zeroplan::runtime::cuda {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/cuda/cuda_check.hpp"
 
 namespace zeroplan::runtime::cuda {

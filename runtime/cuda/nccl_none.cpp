@@ -1,5 +1,5 @@
 // Where the program is built without NCCL.
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/cuda/nccl_communicator.hpp"
 
 namespace zeroplan::runtime::cuda {

@@ -7,7 +7,7 @@
 #include <system_error>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 
 namespace zeroplan::runtime {
 namespace {

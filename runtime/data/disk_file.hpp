@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "model/output_file.hpp"
+#include "base/output_file.hpp"
 
 namespace zeroplan::runtime {
 

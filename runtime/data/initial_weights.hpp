@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/units.hpp"
 #include "model/transformer.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan::runtime {
 

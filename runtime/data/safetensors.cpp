@@ -7,11 +7,11 @@
 #include <istream>
 #include <utility>
 
-#include "model/check.hpp"
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
-#include "model/half_floats.hpp"
-#include "model/json.hpp"
+#include "base/check.hpp"
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
+#include "base/half_floats.hpp"
+#include "base/json.hpp"
 #include "runtime/data/file_kind.hpp"
 
 namespace zeroplan::runtime {

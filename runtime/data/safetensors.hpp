@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/units.hpp"
 #include "model/dtype.hpp"
-#include "model/units.hpp"
 #include "runtime/data/disk_file.hpp"
 
 namespace zeroplan::runtime {

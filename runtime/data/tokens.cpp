@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "runtime/data/file_kind.hpp"
 #include "runtime/data/initial_weights.hpp"
 

@@ -5,7 +5,7 @@
 #include <exception>
 #include <iterator>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan::runtime {
 

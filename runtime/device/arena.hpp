@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/units.hpp"
 #include "model/implementations/embedded_memory.hpp"
-#include "model/units.hpp"
 #include "runtime/device/device.hpp"
 
 namespace zeroplan::runtime {

@@ -21,8 +21,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/units.hpp"
 #include "model/dtype.hpp"
-#include "model/units.hpp"
 #include "runtime/optimizer/adamw.hpp"
 
 namespace zeroplan::runtime {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/engine/tensor_ops.hpp"
 
 namespace zeroplan::runtime {

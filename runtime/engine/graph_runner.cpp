@@ -5,7 +5,7 @@
 #include <exception>
 #include <string>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan::runtime {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/engine/swapping.hpp"
 #include "runtime/engine/tensor_ops.hpp"
 

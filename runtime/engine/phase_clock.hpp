@@ -4,8 +4,8 @@
 #include <array>
 #include <chrono>
 
+#include "base/units.hpp"
 #include "model/memory_category.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan::runtime {
 

@@ -1,7 +1,7 @@
 // Stage 3's gathers on real memory. Sources: fetch_schedule.hpp.
 #include <algorithm>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/engine/rank_engine.hpp"
 #include "runtime/engine/tensor_ops.hpp"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/engine/rank_engine.hpp"
 #include "runtime/engine/tensor_ops.hpp"
 

@@ -1,5 +1,5 @@
 // Offload: gradients go to the host's fp32 gradient. Sources: gradient_buckets.hpp.
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/engine/rank_engine.hpp"
 #include "runtime/engine/tensor_ops.hpp"
 

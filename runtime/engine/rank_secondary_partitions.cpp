@@ -4,7 +4,7 @@
 // invalidate_secondary_tensor; the coordinator says when.
 #include <algorithm>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/engine/rank_engine.hpp"
 #include "runtime/engine/tensor_ops.hpp"
 

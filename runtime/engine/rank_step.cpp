@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/engine/optimizer_step.hpp"
 #include "runtime/engine/rank_engine.hpp"
 #include "runtime/engine/tensor_ops.hpp"

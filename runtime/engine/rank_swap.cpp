@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/engine/swapping.hpp"
 #include "runtime/engine/rank_engine.hpp"
 #include "runtime/engine/tensor_ops.hpp"

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/data/initial_weights.hpp"
 #include "runtime/engine/rank_engine.hpp"
 #include "runtime/engine/tensor_ops.hpp"

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <span>
 
-#include "model/check.hpp"
-#include "model/half_floats.hpp"
+#include "base/check.hpp"
+#include "base/half_floats.hpp"
 #include "runtime/optimizer/adamw.hpp"
 
 namespace zeroplan::runtime {

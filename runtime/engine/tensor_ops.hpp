@@ -4,8 +4,8 @@
 
 #include <cstddef>
 
+#include "base/units.hpp"
 #include "model/dtype.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan::runtime {
 

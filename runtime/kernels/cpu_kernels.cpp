@@ -1,7 +1,7 @@
 // Kernels on the CPU: checks a call's operands and hands it to its group.
 #include "runtime/kernels/cpu_kernels.hpp"
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan::runtime {
 namespace {

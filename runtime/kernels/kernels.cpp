@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan::runtime {
 

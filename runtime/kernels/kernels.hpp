@@ -5,9 +5,9 @@
 #include <memory>
 #include <span>
 
+#include "base/units.hpp"
 #include "model/dtype.hpp"
 #include "model/graph/kernel_call.hpp"
-#include "model/units.hpp"
 
 namespace zeroplan::runtime {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "model/parallel_for.hpp"
+#include "base/parallel_for.hpp"
 
 namespace zeroplan::runtime {
 

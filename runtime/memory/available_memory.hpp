@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "model/units.hpp"
+#include "base/units.hpp"
 
 namespace zeroplan::runtime {
 

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan::runtime {
 namespace {

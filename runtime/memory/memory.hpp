@@ -17,9 +17,9 @@
 #include <string_view>
 #include <utility>
 
-#include "model/enum_names.hpp"
+#include "base/enum_names.hpp"
+#include "base/units.hpp"
 #include "model/memory_category.hpp"
-#include "model/units.hpp"
 #include "runtime/device/device.hpp"
 
 namespace zeroplan::runtime {

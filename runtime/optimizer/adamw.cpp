@@ -4,8 +4,8 @@
 #include <cmath>
 #include <vector>
 
-#include "model/check.hpp"
-#include "model/parallel_for.hpp"
+#include "base/check.hpp"
+#include "base/parallel_for.hpp"
 
 // One source, compiled for several instruction sets, the best chosen when the program starts. Not
 // under sanitizers, whose start-up comes after the choice.

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "runtime/processes/mpi_links.hpp"
 #include "runtime/processes/process_communicator.hpp"
 #include "runtime/processes/tcp_rendezvous.hpp"

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <memory>
 
-#include "model/enum_names.hpp"
+#include "base/enum_names.hpp"
 #include "runtime/collectives/communicator.hpp"
 #include "runtime/processes/process_group.hpp"
 #include "runtime/processes/tcp_links.hpp"
@@ -20,7 +20,7 @@ struct JoinOptions {
   // For all ranks to come: who is killed before has told nobody. Launchers start ranks at once.
   std::chrono::milliseconds rendezvous = std::chrono::seconds(30);
   std::chrono::milliseconds patience = std::chrono::minutes(10);  // for one collective
-  Abandoned abandoned;                                             // TCP alone
+  Abandoned abandoned;                                            // TCP alone
   TcpTimes times;
   std::string secret;  // of all ranks, over TCP; empty: none (secret.hpp)
 };

@@ -1,5 +1,5 @@
 // Where the program is built without MPI.
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/processes/mpi_links.hpp"
 
 namespace zeroplan::runtime {

@@ -18,7 +18,7 @@
 
 #include <fmt/format.h>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/collectives/reduce_kernels.hpp"
 #include "runtime/data/fnv1a.hpp"
 #include "runtime/processes/rank_messages.hpp"

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 
 namespace zeroplan::runtime {
 namespace {

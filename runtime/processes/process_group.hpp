@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/enum_names.hpp"
+#include "base/enum_names.hpp"
 
 namespace zeroplan::runtime {
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <concepts>
 
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
 #include "model/dtype.hpp"
 #include "model/engine/engine_action.hpp"
 

@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/enum_names.hpp"
+#include "base/enum_names.hpp"
 #include "runtime/processes/process_group.hpp"
 #include "runtime/processes/sha256.hpp"
 

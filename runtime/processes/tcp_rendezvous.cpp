@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/data/fnv1a.hpp"
 #include "runtime/processes/control.hpp"
 #include "runtime/processes/handshake.hpp"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/profile/spread.hpp"
 
 namespace zeroplan::runtime {

@@ -9,7 +9,7 @@
 #include <new>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "runtime/profile/machine_profile.hpp"
 #include "runtime/swap/swap_file.hpp"
 

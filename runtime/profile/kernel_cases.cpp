@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan::runtime {
 namespace {

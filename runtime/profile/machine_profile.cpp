@@ -10,9 +10,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/diagnostic.hpp"
+#include "base/parallel_for.hpp"
 #include "model/cost/profile.hpp"
-#include "model/diagnostic.hpp"
-#include "model/parallel_for.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/profile/cpu_values.hpp"
 

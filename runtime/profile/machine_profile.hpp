@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "runtime/profile/gpu_profile.hpp"
 #include "runtime/profile/profile_row.hpp"
 #include "runtime/profile/profile_scale.hpp"

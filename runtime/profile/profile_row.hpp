@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "runtime/profile/spread.hpp"
 
 namespace zeroplan::runtime {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/units.hpp"
+#include "base/units.hpp"
 #include "runtime/profile/spread.hpp"
 
 namespace zeroplan::runtime {

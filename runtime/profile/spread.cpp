@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan::runtime {
 namespace {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "model/units.hpp"
+#include "base/units.hpp"
 
 namespace zeroplan::runtime {
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/cost/profile.hpp"
 
 namespace zeroplan::runtime {

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/json.hpp"
 #include "model/cost/coefficients.hpp"
-#include "model/json.hpp"
 
 namespace zeroplan::runtime {
 

@@ -15,7 +15,7 @@
 #include <mutex>
 #include <optional>
 
-#include "model/units.hpp"
+#include "base/units.hpp"
 
 namespace zeroplan::runtime {
 

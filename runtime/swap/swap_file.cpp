@@ -14,8 +14,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
 
 namespace zeroplan::runtime {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/parallel_for.hpp"
+#include "base/parallel_for.hpp"
 #include "runtime/swap/block_io.hpp"
 
 namespace zeroplan::runtime {

@@ -9,7 +9,7 @@
 
 #include <liburing.h>
 
-#include "model/parallel_for.hpp"
+#include "base/parallel_for.hpp"
 #include "runtime/swap/block_io.hpp"
 
 namespace zeroplan::runtime {

@@ -8,8 +8,8 @@
 #include <system_error>
 #include <utility>
 
-#include "model/diagnostic.hpp"
-#include "model/json.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 #include "runtime/data/safetensors.hpp"
 #include "runtime/train/checkpoint_folder.hpp"
 #include "runtime/train/checkpoint_state.hpp"

@@ -19,9 +19,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "model/diagnostic.hpp"
-#include "model/json.hpp"
-#include "model/output_file.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
+#include "base/output_file.hpp"
 #include "runtime/train/checkpoint_state.hpp"
 
 namespace zeroplan::runtime {

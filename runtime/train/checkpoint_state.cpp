@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
-#include "model/described.hpp"
-#include "model/diagnostic.hpp"
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
 
 namespace zeroplan::runtime {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "runtime/data/disk_file.hpp"
 #include "runtime/engine/rank_engine.hpp"
 #include "runtime/train/fingerprint.hpp"

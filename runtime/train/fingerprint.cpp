@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
 #include "runtime/data/disk_file.hpp"
 
 namespace zeroplan::runtime {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/engine/partition.hpp"
 #include "model/engine/swapping.hpp"
 #include "model/predict/step_memory.hpp"

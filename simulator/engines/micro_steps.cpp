@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "model/fingerprint.hpp"
+#include "base/fingerprint.hpp"
 
 namespace zeroplan {
 namespace {

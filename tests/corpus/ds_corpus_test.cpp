@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/knobs/ds_config.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/data.hpp"

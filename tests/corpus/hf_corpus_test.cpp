@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 #include "model/families/hf_config.hpp"
-#include "model/json.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/data.hpp"
 
@@ -89,8 +89,7 @@ TEST_CASE("every config of the corpus is counted") {
 
 TEST_CASE("every model of the published measurements is planned") {
   int models = 0;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(testing::data_path("groundtruth"))) {
+  for (const auto& entry : std::filesystem::directory_iterator(testing::data_path("groundtruth"))) {
     if (entry.path().extension() != ".jsonl") continue;
     std::ifstream file(entry.path());
     for (std::string line; std::getline(file, line);) {

@@ -1,7 +1,7 @@
 // ZEROPLAN_ATTENTION, in a program without cuDNN.
 #include <cstdlib>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "runtime/cuda/kernels/library_attention.hpp"
 #include "tests/catch.hpp"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/checkpoint.hpp"
 #include "tests/catch.hpp"

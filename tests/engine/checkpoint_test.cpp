@@ -136,11 +136,13 @@ TEST_CASE("What the converter does not read is said") {
         "ds_to_universal.py of DeepSpeed 0.14.2 converts no stage 3");
   CHECK(problem({.software = R"({"deepspeed":"0.14.2"})"}).english().find("Megatron-DeepSpeed") !=
         std::string::npos);
-  CHECK(problem({.zero = R"({"stage":2,"elastic_checkpoint":true})"}).english().find("elastic_checkpoint") !=
-        std::string::npos);
+  CHECK(problem({.zero = R"({"stage":2,"elastic_checkpoint":true})"})
+            .english()
+            .find("elastic_checkpoint") != std::string::npos);
   CHECK(problem({.workload = R"(,"optimizer":"sgd")"}).english().find("Adam") != std::string::npos);
   CHECK(problem({.zero = R"({"stage":3,"offload_optimizer":{"device":"nvme","nvme_path":"/d"}})"})
-            .english().find("NVMe") != std::string::npos);
+            .english()
+            .find("NVMe") != std::string::npos);
 }
 
 TEST_CASE("elastic_checkpoint makes every rank hold the states of all") {

@@ -2,9 +2,9 @@
 #include <string>
 #include <vector>
 
+#include "base/diagnostic.hpp"
 #include "evidence/recorded_fetch.hpp"
 #include "evidence/replay_fetch.hpp"
-#include "model/diagnostic.hpp"
 #include "tests/catch.hpp"
 #include "tests/engine/llama_like.hpp"
 #include "tests/engine/module_calls.hpp"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "evidence/replay.hpp"
-#include "model/json.hpp"
 #include "tests/catch.hpp"
 
 namespace zeroplan {

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "evidence/recorded_engine.hpp"
 #include "model/engine/buffers.hpp"
 #include "model/engine/gradient_buckets.hpp"
 #include "model/engine/transients.hpp"
-#include "model/json.hpp"
 #include "tests/catch.hpp"
 
 namespace zeroplan {

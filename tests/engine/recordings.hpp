@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/data.hpp"
 

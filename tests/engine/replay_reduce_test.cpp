@@ -6,8 +6,8 @@
 #include <sstream>
 #include <string>
 
+#include "base/json.hpp"
 #include "evidence/replay.hpp"
-#include "model/json.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/data.hpp"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "simulator/pickle.hpp"
 #include "tests/catch.hpp"
 

@@ -5,10 +5,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/json.hpp"
 #include "evidence/importers/import.hpp"
 #include "evidence/importers/run_summary.hpp"
 #include "evidence/measurement.hpp"
-#include "model/json.hpp"
 #include "model/plan/scenario.hpp"
 #include "model/plan/scenario_reader.hpp"
 

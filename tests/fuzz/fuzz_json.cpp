@@ -1,6 +1,6 @@
 // JSON as users write it: what is read prints and reads back equal.
-#include "model/described.hpp"
-#include "model/json.hpp"
+#include "base/described.hpp"
+#include "base/json.hpp"
 #include "tests/fuzz/fuzz_support.hpp"
 
 using zeroplan::Json;

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
 
 namespace zeroplan::fuzz {
 
@@ -48,7 +48,7 @@ bool reads(Reader&& reader) {
   } catch (const InputError& error) {
     for (const Diagnostic& problem : error.diagnostics()) check_message(problem);
   } catch (const SizeOverflow&) {
-    // The command line reports it as bad input (model/check.hpp).
+    // The command line reports it as bad input (base/check.hpp).
   }
   return false;
 }

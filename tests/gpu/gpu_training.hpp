@@ -4,7 +4,7 @@
 #include <chrono>
 #include <string>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/step_work.hpp"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "runtime/cuda/cuda_check.hpp"
 #include "runtime/cuda/graphed_kernels.hpp"
 #include "tests/catch.hpp"

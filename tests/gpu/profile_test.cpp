@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "runtime/cuda/gpu_profile.hpp"
 #include "runtime/cuda/hardware.hpp"
 #include "runtime/profile/machine_profile.hpp"

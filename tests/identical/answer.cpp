@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "model/diagnostic.hpp"
-#include "model/fingerprint.hpp"
-#include "model/json.hpp"
+#include "base/diagnostic.hpp"
+#include "base/fingerprint.hpp"
+#include "base/json.hpp"
 #include "model/predict/io_step_result.hpp"
 #include "model/predict/stage_work.hpp"
 #include "simulator/planned_ranks.hpp"

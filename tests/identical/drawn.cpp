@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <string_view>
 
-#include "model/parallel_for.hpp"
+#include "base/parallel_for.hpp"
 #include "model/plan/scenario_reader.hpp"
 
 namespace zeroplan::identical {

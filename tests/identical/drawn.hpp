@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "tests/identical/answer.hpp"
 
 namespace zeroplan::identical {

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "base/parallel_for.hpp"
 #include "evidence/scenario_prediction.hpp"
-#include "model/parallel_for.hpp"
 #include "model/plan/software_sets.hpp"
 #include "tests/support/data.hpp"
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "model/parallel_for.hpp"
+#include "base/parallel_for.hpp"
 #include "tests/support/data.hpp"
 
 namespace zeroplan::identical {

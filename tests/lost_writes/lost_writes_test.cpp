@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "base/diagnostic.hpp"
+#include "base/output_file.hpp"
 #include "cli/write_kit.hpp"
-#include "model/diagnostic.hpp"
 #include "model/engine/embedded.hpp"
-#include "model/output_file.hpp"
 #include "runtime/train/checkpoint_folder.hpp"
 #include "runtime/train/trainer.hpp"
 #include "tests/catch.hpp"

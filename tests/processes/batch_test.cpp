@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "tests/catch.hpp"
 #include "tests/processes/job.hpp"
 #include "tests/processes/pipe.hpp"

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "runtime/processes/mpi_links.hpp"
 #include "tests/catch.hpp"
 #include "tests/processes/job.hpp"

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "tests/catch.hpp"
 #include "tests/processes/job.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <random>
 
-#include "model/plain_text.hpp"
+#include "base/plain_text.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;

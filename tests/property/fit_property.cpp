@@ -2,7 +2,7 @@
 // and what it offers as remedy or headroom holds when it is planned again.
 #include <algorithm>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
 #include "tests/property/random_scenario.hpp"

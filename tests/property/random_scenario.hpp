@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/plan/scenario.hpp"
 #include "model/plan/scenario_reader.hpp"
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "model/check.hpp"
-#include "model/json.hpp"
+#include "base/check.hpp"
+#include "base/json.hpp"
 
 namespace zeroplan::testing {
 

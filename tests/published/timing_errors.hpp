@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "model/check.hpp"
-#include "model/units.hpp"
+#include "base/check.hpp"
+#include "base/units.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/data.hpp"
 

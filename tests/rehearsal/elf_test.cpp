@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "rehearsal/wanted_libraries.hpp"
 #include "tests/catch.hpp"
 

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "rehearsal/torch_install.hpp"
 #include "tests/catch.hpp"
 

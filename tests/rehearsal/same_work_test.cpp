@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "simulator/planned_ranks.hpp"

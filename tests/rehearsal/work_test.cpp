@@ -1,5 +1,5 @@
 // What a rehearsed program put on its streams, read, and how long a step of it takes.
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/hardware/cluster.hpp"
 #include "rehearsal/recorded_work.hpp"
 #include "rehearsal/timed_step.hpp"

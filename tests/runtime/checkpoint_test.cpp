@@ -15,7 +15,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/engine/embedded.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "runtime/data/disk_file.hpp"

@@ -7,12 +7,12 @@
 #include <cmath>
 #include <string>
 
+#include "base/json.hpp"
 #include "model/cost/collective.hpp"
 #include "model/cost/gemm.hpp"
 #include "model/cost/profile.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/hardware/known_hardware.hpp"
-#include "model/json.hpp"
 #include "runtime/profile/gpu_profile.hpp"
 #include "tests/catch.hpp"
 

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "model/half_floats.hpp"
+#include "base/half_floats.hpp"
 #include "runtime/collectives/in_process.hpp"
 #include "tests/catch.hpp"
 

@@ -1,10 +1,10 @@
 // The blocks of the embedded runtime as a graph: what they hold, how they checkpoint, what they
 // refuse, and that the simulator plays them as the analytic estimates sum them.
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/graph/kernel_cost.hpp"
 #include "model/implementations/implementations.hpp"
-#include "model/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario.hpp"
 #include "model/plan/scenario_reader.hpp"

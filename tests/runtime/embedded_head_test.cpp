@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "model/cost/gemm.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/hardware/known_hardware.hpp"
 #include "model/implementations/implementations.hpp"
 #include "model/implementations/loss_chunks.hpp"
-#include "model/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario.hpp"
 #include "model/plan/scenario_reader.hpp"

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "tests/catch.hpp"
 
 namespace zeroplan::runtime {

@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
+#include "base/json.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/implementations/implementations.hpp"
-#include "model/json.hpp"
 #include "tests/catch.hpp"
 #include "tests/runtime/graph_runner.hpp"
 

@@ -9,7 +9,7 @@
 
 #include <sys/mman.h>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/device/arena.hpp"
 #include "runtime/device/host_device.hpp"
 #include "runtime/engine/tensor_ops.hpp"

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <set>
 
+#include "base/diagnostic.hpp"
 #include "model/cost/cpu_optimizer.hpp"
 #include "model/cost/profile.hpp"
-#include "model/diagnostic.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "runtime/device/device.hpp"

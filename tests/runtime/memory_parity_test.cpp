@@ -5,8 +5,8 @@
 #include <random>
 #include <string>
 
+#include "base/json.hpp"
 #include "model/engine/buffers.hpp"
-#include "model/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/step_work.hpp"

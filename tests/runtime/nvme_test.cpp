@@ -13,8 +13,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "model/diagnostic.hpp"
-#include "model/json.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/step_work.hpp"

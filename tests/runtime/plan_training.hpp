@@ -1,7 +1,7 @@
 // Training of a plan as `zeroplan run` sets it up, and a model for it.
 #pragma once
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_work.hpp"
 #include "runtime/train/trainer.hpp"

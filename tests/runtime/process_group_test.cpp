@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "tests/catch.hpp"
 
 namespace zeroplan::runtime {

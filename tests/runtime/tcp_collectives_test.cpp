@@ -12,7 +12,7 @@
 
 #include <sys/socket.h>
 
-#include "model/half_floats.hpp"
+#include "base/half_floats.hpp"
 #include "runtime/collectives/in_process.hpp"
 #include "runtime/processes/join.hpp"
 #include "runtime/processes/process_communicator.hpp"

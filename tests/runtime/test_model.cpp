@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 
 namespace zeroplan::runtime::test {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/step_work.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "simulator/pickle.hpp"
 #include "simulator/program_writer.hpp"
 #include "simulator/trace.hpp"

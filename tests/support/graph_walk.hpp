@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/graph/graph.hpp"
 
 namespace zeroplan::testing {

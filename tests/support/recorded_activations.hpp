@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
+#include "base/json.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/implementations/implementations.hpp"
 #include "model/implementations/lora.hpp"
-#include "model/json.hpp"
 #include "model/software.hpp"
 
 namespace zeroplan::testing {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "model/enum_names.hpp"
-#include "model/phrase.hpp"
+#include "base/enum_names.hpp"
+#include "base/phrase.hpp"
 #include "tuner/kit/form_text.hpp"
 
 namespace zeroplan {

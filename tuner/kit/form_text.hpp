@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 
 namespace zeroplan {
 

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "model/plan/trainer.hpp"
 #include "tuner/kit/form_launch.hpp"
 #include "tuner/kit/form_settings.hpp"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "tuner/kit/form.hpp"
 

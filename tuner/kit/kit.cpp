@@ -5,12 +5,12 @@
 #include <string_view>
 #include <utility>
 
-#include "model/diagnostic.hpp"
-#include "model/embedded.hpp"
+#include "base/diagnostic.hpp"
+#include "base/embedded.hpp"
+#include "base/written_names.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/hardware/hostfile.hpp"
 #include "model/plan/software_sets.hpp"
-#include "model/written_names.hpp"
 #include "tuner/kit/form_settings.hpp"
 #include "tuner/kit/forms.hpp"
 #include "tuner/kit/kit_scope.hpp"

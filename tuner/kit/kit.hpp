@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "model/json.hpp"
-#include "model/phrase.hpp"
+#include "base/json.hpp"
+#include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
 #include "tuner/kit/form.hpp"

@@ -1,7 +1,7 @@
 #include "tuner/kit/kit_template.hpp"
 
-#include "model/check.hpp"
-#include "model/embedded.hpp"
+#include "base/check.hpp"
+#include "base/embedded.hpp"
 
 namespace zeroplan {
 namespace {

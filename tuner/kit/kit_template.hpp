@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 
 namespace zeroplan {
 

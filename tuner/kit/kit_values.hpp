@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "tuner/kit/kit_template.hpp"
 

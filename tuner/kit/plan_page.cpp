@@ -224,10 +224,10 @@ void run_of(const Plan& plan, double learning_rate, Phrase& page) {
       "\nWith --data FILE and without --steps it trains the epochs of kit/training.json, which has "
       "the learning rate ({}), the schedule and the folder that it writes to.\n",
       fmt::format("{}", learning_rate)));
-  page.append(saves
-                  ? phrase("Checkpoints are saved: {}.\n", to_string(*plan.loop.save))
-                  : phrase("Nothing is saved while it trains (`save_strategy: no`): --save saves the "
-                           "model at the end, save_strategy in kit/training.json more often.\n"));
+  page.append(
+      saves ? phrase("Checkpoints are saved: {}.\n", to_string(*plan.loop.save))
+            : phrase("Nothing is saved while it trains (`save_strategy: no`): --save saves the "
+                     "model at the end, save_strategy in kit/training.json more often.\n"));
   if (save && saves) {
     page.append(phrase("Each takes {} on disk.\n", gib(save->native.total())));
   }

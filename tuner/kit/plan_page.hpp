@@ -1,7 +1,7 @@
 // PLAN.md: what was planned, what it needs, how to start it, how to check it.
 #pragma once
 
-#include "model/phrase.hpp"
+#include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
 

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "model/check.hpp"
-#include "model/diagnostic.hpp"
-#include "model/plain_text.hpp"
+#include "base/check.hpp"
+#include "base/diagnostic.hpp"
+#include "base/plain_text.hpp"
 
 namespace zeroplan {
 namespace {

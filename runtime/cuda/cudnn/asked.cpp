@@ -1,6 +1,6 @@
 #include <cstdlib>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "runtime/cuda/kernels/library_attention.hpp"
 
 namespace zeroplan::runtime::cuda {

@@ -6,7 +6,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "runtime/cuda/cudnn/cudnn_graph.hpp"
 #include "runtime/cuda/cudnn/slices.hpp"
 #include "runtime/cuda/kernels/cuda_kernels.hpp"

@@ -9,7 +9,7 @@
 #include <map>
 #include <utility>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/cuda/cudnn/slices.hpp"
 
 namespace zeroplan::runtime::cuda {

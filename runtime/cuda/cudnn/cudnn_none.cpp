@@ -1,5 +1,5 @@
 // In programs that were built without cuDNN's headers, and in those that emulate CUDA.
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "runtime/cuda/kernels/library_attention.hpp"
 
 namespace zeroplan::runtime::cuda {

@@ -14,7 +14,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/cuda/kernels/cuda_kernels.hpp"
 #include "runtime/cuda/kernels/gemm.hpp"
 #include "runtime/cuda/kernels/workspace.hpp"

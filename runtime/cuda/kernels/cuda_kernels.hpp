@@ -12,9 +12,9 @@
 #include <memory>
 #include <string>
 
+#include "base/units.hpp"
 #include "model/dtype.hpp"
 #include "model/engine/engine_action.hpp"
-#include "model/units.hpp"
 #include "runtime/cuda/kernels/stream.hpp"
 #include "runtime/kernels/kernels.hpp"
 #include "runtime/optimizer/adamw.hpp"

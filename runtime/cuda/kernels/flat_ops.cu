@@ -3,7 +3,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/cuda/kernels/cuda_kernels.hpp"
 #include "runtime/cuda/kernels/each.cuh"
 

@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/cuda/kernels/gemm.hpp"
 #include "runtime/cuda/kernels/library_attention.hpp"
 #include "runtime/cuda/kernels/numbers.cuh"

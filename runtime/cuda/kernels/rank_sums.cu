@@ -1,7 +1,7 @@
 // Sums over ranks that share one device, element by element in the order of the ranks.
 #include <type_traits>
 
-#include "model/check.hpp"
+#include "base/check.hpp"
 #include "runtime/cuda/kernels/cuda_kernels.hpp"
 #include "runtime/cuda/kernels/each.cuh"
 

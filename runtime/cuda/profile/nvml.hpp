@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "model/units.hpp"
+#include "base/units.hpp"
 
 namespace zeroplan::runtime::cuda {
 

@@ -1,7 +1,7 @@
 // Keys of ds_config.json as flags.
 #include "cli/ds_config_flags.hpp"
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;

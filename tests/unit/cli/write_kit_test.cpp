@@ -11,7 +11,7 @@
 
 #include <sys/stat.h>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "tests/catch.hpp"
 
 namespace zeroplan {

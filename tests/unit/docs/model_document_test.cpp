@@ -8,10 +8,10 @@
 #include <set>
 #include <sstream>
 
+#include "base/json.hpp"
 #include "model/cost/coefficients.hpp"
 #include "model/hardware/hardware.hpp"
 #include "model/hardware/known_hardware.hpp"
-#include "model/json.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/predict.hpp"

@@ -4,9 +4,9 @@
 #include <set>
 #include <string>
 
+#include "base/embedded.hpp"
 #include "cli/language/translation.hpp"
 #include "evidence/log_symptoms.hpp"
-#include "model/embedded.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/hardware/hardware.hpp"
 #include "model/hardware/known_hardware.hpp"

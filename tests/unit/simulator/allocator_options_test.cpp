@@ -1,7 +1,7 @@
 // The allocator's sizes and the text of PYTORCH_CUDA_ALLOC_CONF.
 #include "simulator/allocator_options.hpp"
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;

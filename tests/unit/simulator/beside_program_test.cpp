@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/module_walk.hpp"

@@ -1,7 +1,7 @@
 // A simulated step and what else a result says of it.
 #include "simulator/simulate.hpp"
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "tests/catch.hpp"
 

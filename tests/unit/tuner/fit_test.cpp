@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "tests/catch.hpp"
 

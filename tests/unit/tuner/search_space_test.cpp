@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "tests/catch.hpp"
 #include "tuner/knob_effect.hpp"

@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"

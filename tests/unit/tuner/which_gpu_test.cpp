@@ -1,6 +1,6 @@
 #include "tuner/which_gpu.hpp"
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/plan/scenario_reader.hpp"

@@ -7,12 +7,12 @@
 
 #include <unistd.h>
 
+#include "base/diagnostic.hpp"
 #include "cli/from/launch.hpp"
 #include "cli/from/meaning.hpp"
 #include "cli/from/shell.hpp"
 #include "cli/from/yaml.hpp"
 #include "cli/from/yaml_scalar.hpp"
-#include "model/diagnostic.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/yaml.hpp"
 

@@ -4,10 +4,10 @@
 #include <array>
 #include <set>
 
-#include "model/diagnostic.hpp"
-#include "model/embedded.hpp"
+#include "base/diagnostic.hpp"
+#include "base/embedded.hpp"
+#include "base/phrase_list.hpp"
 #include "model/lint/lint.hpp"
-#include "model/phrase_list.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;

@@ -1,6 +1,7 @@
 // Which GPUs a collective connects. Eight GPUs a node, as Megatron's and DeepSpeed's topologies
 // number them: tensor ranks innermost, stages outermost.
 #include "model/cost/parallel_layout.hpp"
+
 #include "tests/catch.hpp"
 
 using namespace zeroplan;

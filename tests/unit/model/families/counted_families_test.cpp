@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 #include "model/families/hf_config.hpp"
-#include "model/json.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;

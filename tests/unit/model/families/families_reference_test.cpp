@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "model/families/hf_config.hpp"
-#include "model/json.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "model/diagnostic.hpp"
-#include "model/json.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;

@@ -2,7 +2,7 @@
 #include <set>
 #include <string>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/implementations/lora.hpp"
 #include "tests/catch.hpp"

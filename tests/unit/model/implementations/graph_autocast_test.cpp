@@ -3,9 +3,9 @@
 #include <set>
 #include <string>
 
+#include "base/json.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/implementations/implementations.hpp"
-#include "model/json.hpp"
 #include "tests/catch.hpp"
 
 namespace zeroplan {

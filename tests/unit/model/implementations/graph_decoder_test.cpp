@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/implementations/implementations.hpp"
-#include "model/json.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/graph_walk.hpp"
 

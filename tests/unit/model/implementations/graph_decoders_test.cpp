@@ -4,9 +4,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/json.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/implementations/implementations.hpp"
-#include "model/json.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/graph_walk.hpp"
 #include "tests/support/small_decoders.hpp"

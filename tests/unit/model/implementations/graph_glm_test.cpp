@@ -1,9 +1,9 @@
 // GLM and ChatGLM, whose classes live in the models' repositories: saved bytes, transients, loss.
 #include <string>
 
+#include "base/json.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/implementations/implementations.hpp"
-#include "model/json.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/graph_walk.hpp"
 

@@ -1,6 +1,6 @@
 // Low-rank adapters: what peft adds to a layer (recorded with peft 0.14), and what frozen weights
 // spare.
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/implementations/implementations.hpp"
 #include "model/implementations/lora.hpp"
 #include "tests/catch.hpp"

@@ -1,10 +1,10 @@
 // Graphs of the models people name, from their configs: every parameter gets one gradient, nothing
 // leaks, and the matrix products agree with the parameter count.
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/implementations/implementations.hpp"
-#include "model/json.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/graph_walk.hpp"
 

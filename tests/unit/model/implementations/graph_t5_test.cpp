@@ -1,9 +1,9 @@
 // T5: what both stacks save, the tensors that cross the blocks with a gradient, the loss.
 #include <string>
 
+#include "base/json.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/implementations/implementations.hpp"
-#include "model/json.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/graph_walk.hpp"
 

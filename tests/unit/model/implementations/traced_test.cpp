@@ -2,7 +2,7 @@
 // with torch 2.11) against the families that describe the same classes by hand.
 #include <string>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/families/traced_document.hpp"
 #include "model/graph/traced_graph.hpp"

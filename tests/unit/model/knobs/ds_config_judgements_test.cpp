@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "model/diagnostic.hpp"
-#include "model/json.hpp"
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 #include "model/lint/lint.hpp"
 #include "model/predict/predict.hpp"
 #include "tests/catch.hpp"

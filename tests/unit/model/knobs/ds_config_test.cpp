@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;
@@ -104,7 +104,8 @@ TEST_CASE("zero_optimization: true is the old way to write stage 1") {
   const DsConfig config = parse(R"({"zero_optimization": true, "allgather_size": 2e8})");
   CHECK(config.integer(Knob::zero_stage) == 1);
   CHECK(config.integer(Knob::allgather_bucket_size) == 200000000);
-  CHECK(note_of(config, note_code::kBooleanZero)->fix.english().find("\"stage\": 1") != std::string::npos);
+  CHECK(note_of(config, note_code::kBooleanZero)->fix.english().find("\"stage\": 1") !=
+        std::string::npos);
   CHECK(parse(R"({"zero_optimization": false})").integer(Knob::zero_stage) == 0);
 }
 
@@ -165,7 +166,8 @@ TEST_CASE("a repeated key counts with its last value and is reported") {
   const DsConfig config = parse("{\"steps_per_print\": 10,\n \"steps_per_print\": 2000}");
   CHECK(config.integer(Knob::steps_per_print) == 2000);
   REQUIRE(note_of(config, note_code::kDuplicateKey) != nullptr);
-  CHECK(note_of(config, note_code::kDuplicateKey)->message.english().find("line 2") != std::string::npos);
+  CHECK(note_of(config, note_code::kDuplicateKey)->message.english().find("line 2") !=
+        std::string::npos);
 }
 
 TEST_CASE("unknown keys are kept verbatim, a warning where DeepSpeed refuses them") {

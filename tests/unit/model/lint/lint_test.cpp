@@ -10,9 +10,9 @@
 
 #include <unistd.h>
 
+#include "base/diagnostic.hpp"
 #include "cli/commands.hpp"
 #include "cli/flags.hpp"
-#include "model/diagnostic.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/lint_cases.hpp"
 

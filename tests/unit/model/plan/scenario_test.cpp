@@ -1,6 +1,6 @@
 #include "model/plan/scenario.hpp"
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "tests/catch.hpp"
 

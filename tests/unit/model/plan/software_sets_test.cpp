@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "tests/catch.hpp"

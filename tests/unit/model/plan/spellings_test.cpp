@@ -1,6 +1,6 @@
 #include "model/plan/spellings.hpp"
 
-#include "model/diagnostic.hpp"
+#include "base/diagnostic.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/plan/scenario_values.hpp"
 #include "tests/catch.hpp"

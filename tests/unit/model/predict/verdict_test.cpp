@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/predict.hpp"
 #include "tests/catch.hpp"

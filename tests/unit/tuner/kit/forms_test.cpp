@@ -9,11 +9,11 @@
 
 #include <unistd.h>
 
+#include "base/diagnostic.hpp"
+#include "base/json.hpp"
 #include "cli/from/from_file.hpp"
 #include "cli/from/meaning.hpp"
 #include "cli/from/yaml.hpp"
-#include "model/diagnostic.hpp"
-#include "model/json.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/plan/trainer.hpp"
 #include "tests/catch.hpp"

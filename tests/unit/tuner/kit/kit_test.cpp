@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/diagnostic.hpp"
 #include "cli/language/translation.hpp"
-#include "model/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"

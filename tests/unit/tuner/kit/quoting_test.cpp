@@ -11,7 +11,7 @@
 
 #include <unistd.h>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;
