@@ -82,6 +82,19 @@ inline constexpr std::array kTrlRows{
                "there is a PPOTrainer that trains policy and value model in one engine",
                "trl/trainer/ppo_trainer.py of 0.12.2 to 0.28; trl/experimental/ppo of 0.27.2 to "
                "1.12.0, gone in 1.13.0"},
+    ReleaseRow{ReleaseRule::trl_penalises_grpo,
+               Package::trl,
+               {},
+               {0, 19, 0},
+               "GRPO's beta is 0.04 unless it is said, which takes a reference model",
+               "trl/trainer/grpo_config.py of 0.18.2 and 0.19.1"},
+    ReleaseRow{ReleaseRule::trl_counts_prompts,
+               Package::trl,
+               {},
+               {0, 15, 0},
+               "GRPO's batch on a device counts prompts, each of num_generations completions",
+               "trl/trainer/grpo_trainer.py:_prepare_inputs of 0.14.0, RepeatRandomSampler of "
+               "0.15.2"},
     // --- accelerate ---
     ReleaseRow{
         ReleaseRule::casts_frozen_for_fully_shard,

@@ -179,6 +179,8 @@ enum class ReleaseRule : std::uint8_t {
   trl_keeps_four_bits,
   trl_refuses_reference_with_adapters,
   trl_has_ppo,
+  trl_penalises_grpo,
+  trl_counts_prompts,
   // --- accelerate ---
   casts_frozen_for_fully_shard,
   // --- pairs of releases that stop before the first step (model/plan/release_pairs.hpp) ---

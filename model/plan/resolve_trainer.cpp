@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "model/described.hpp"
+#include "base/described.hpp"
 #include "model/known_names.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/plan/software_sets.hpp"
@@ -151,7 +151,8 @@ void read_rollout(SettingsReader& reader, TrainerSettings& trainer) {
   reader.read("gathers_model", trainer.generation.gathers_model);
 }
 
-// TRL's own defaults (trainer/grpo_config.py of 1.16.0: beta 0; ppo_config.py: kl_coef 0.05).
+// TRL's own defaults of today (trainer/grpo_config.py of 1.16.0: beta 0; ppo_config.py: kl_coef
+// 0.05).
 TrainerSettings settings_of(TrainerKind kind) {
   TrainerSettings trainer;
   trainer.kind = kind;
@@ -188,6 +189,22 @@ void take_trl(Resolver& r, const TrainerSettings& trainer) {
     r.problem(r.origin(ScenarioKey::trl_version),
               "TRL 0.12 to 1.12: this PPOTrainer came with 0.12 and went with 1.13",
               to_string(software.trl));
+  }
+}
+
+// What GRPO's keys meant before.
+void take_grpo_of_release(Resolver& r, bool beta_was_said, TrainerSettings& trainer) {
+  const Software& software = r.plan.software;
+  if (!beta_was_said && software.trl_acts(ReleaseRule::trl_penalises_grpo)) {
+    trainer.beta = 0.04;
+    r.assume(phrase("beta 0.04, beside a reference model: the default of TRL {}",
+                    to_string(software.trl)));
+  }
+  if (software.trl_acts(ReleaseRule::trl_counts_prompts)) {
+    r.warn(
+        phrase("TRL {} takes per_device_train_batch_size for prompts: the micro-batch here is of "
+               "completions, num_generations times as many",
+               to_string(software.trl)));
   }
 }
 
@@ -300,6 +317,10 @@ void resolve_trainer(Resolver& r) {
     }
   }
   take_trl(r, trainer);
+  if (*kind == TrainerKind::grpo) {
+    const bool said_beta = named.settings != nullptr && named.settings->find("beta") != nullptr;
+    take_grpo_of_release(r, said_beta, trainer);
+  }
   if (trainer.generates()) say_unmeasured(r, trainer.generation.by);
   if (trainer.trains_values()) {
     // `output` is a variable of the training loop.

@@ -2,7 +2,7 @@
 // memory.
 #include <string>
 
-#include "model/json.hpp"
+#include "base/json.hpp"
 #include "model/plan/beside.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/plan/trainer.hpp"
@@ -202,6 +202,21 @@ TEST_CASE("generation by the model holds keys and values, and at stage 3 all wei
   // 2 (keys, values) x 8 heads x 64 x 256 tokens x 2 layers x 2 bytes
   CHECK(generation_memory(two).cache == Bytes::of(2 * 8 * 64 * 256 * 2 * 2));
   CHECK(two.beside->models.empty());  // beta 0
+}
+
+TEST_CASE("GRPO's defaults are those of the TRL that trains") {
+  const auto beside = [](const std::string& trl, const std::string& trainer) {
+    Scenario said = scenario(2, R"("trainer": )" + trainer);
+    said.set(ScenarioKey::trl_version, Json(trl), {"test", ""});
+    return resolve(said);
+  };
+  CHECK(beside("0.19.1", R"("grpo")").beside->models.empty());
+  const Plan before = beside("0.18.2", R"("grpo")");
+  CHECK(before.trainer->beta == 0.04);
+  CHECK(before.beside->models.size() == 1);
+  CHECK(beside("0.18.2", R"({"grpo": {"beta": 0.0}})").beside->models.empty());
+  CHECK(before.warnings.empty());
+  CHECK(beside("0.14.0", R"("grpo")").warnings.size() == 1);  // its batch counts prompts
 }
 
 // Logits of the forward phase in units of all of them in fp32: 2 rows x 256 tokens x 8000 words.
