@@ -126,13 +126,16 @@ std::optional<std::size_t> recommended_of(const Question& question,
 
 // The other rows as simulate() has them, for the same reason: what a table says of a plan is what
 // the plan is told alone. The recommended one is that already.
-void play_shown(const Question& question, FitAnswer& answer, const PredictOptions& options) {
+void play_shown(const Question& question,
+                FitAnswer& answer,
+                const PredictOptions& options,
+                SimulationMemo& memo) {
   std::vector<StrategyResult>& rows = answer.strategies;
   std::vector<char> stay(rows.size(), 1);
   parallel_for(rows.size(), machine_threads(), [&](std::size_t i) {
     if (!rows[i].simulated || answer.recommended == i) return;
     const bool is_played = question.missing->attempt(
-        describe(rows[i].strategy), [&] { rows[i].result = played(rows[i].plan, options); });
+        describe(rows[i].strategy), [&] { rows[i].result = played(rows[i].plan, options, &memo); });
     stay[i] = is_played ? 1 : 0;
   });
   for (std::size_t i = rows.size(); i-- > 0;) {
@@ -433,7 +436,7 @@ FitAnswer strategies_alone(const Scenario& scenario, const PredictOptions& optio
   Question question = ask(scenario);
   SimulationMemo memo;
   FitAnswer answer = try_strategies(question, options, memo);
-  play_shown(question, answer, options);
+  play_shown(question, answer, options, memo);
   say_missing(question, answer);
   return answer;
 }
@@ -466,7 +469,7 @@ FitAnswer fit(const Scenario& scenario, const PredictOptions& options) {
   Question question = asked;
   SimulationMemo memo;
   FitAnswer answer = try_strategies(question, options, memo);
-  play_shown(question, answer, options);
+  play_shown(question, answer, options, memo);
   answer.behind_host_memory = behind_host_memory(answer.strategies, answer.recommended);
   if (answer.recommended) {
     const std::size_t best = *answer.recommended;

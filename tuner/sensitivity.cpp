@@ -8,6 +8,7 @@
 
 #include "simulator/simulate.hpp"
 #include "tuner/knob_effect.hpp"
+#include "tuner/packages.hpp"
 #include "tuner/strategies.hpp"
 
 namespace zeroplan {
@@ -107,6 +108,7 @@ void add_workload_moves(const Plan& base, std::vector<Variation>& moves) {
     if (kind == workload.attention) continue;
     add(ScenarioKey::attention, Json(name(kAttentionNames, kind)));
   }
+  if (may_expand_segments(base)) add(ScenarioKey::expandable_segments, Json(true));
 }
 
 double measured(const StepResult& result, Measure measure) {

@@ -141,6 +141,8 @@ Json value_of(const Plan& plan, ScenarioKey key) {
       return Json(name(kPrecisionNames, workload.precision));
     case ScenarioKey::fused_loss:
       return Json(workload.fused_loss);
+    case ScenarioKey::expandable_segments:
+      return Json(workload.expandable_segments);
     default:
       return {};
   }

@@ -75,7 +75,9 @@
       ? say("The chosen configuration, the last of {} micro-steps and the optimizer's step.", steps())
       : say("The chosen configuration, one step.")) + " "
       + say("Fragmentation is what PyTorch's allocator keeps and nothing uses. Highest moment shown: {}; the GPU memory above, {}, is the peak of the whole run, from loading on.",
-            gib(doc.memory_timeline.peak_bytes), gib(result.gpu.peak_total_bytes)),
+            gib(doc.memory_timeline.peak_bytes), gib(result.gpu.peak_total_bytes))
+      + (expandable() ? " " + say("With expandable_segments:True (--expandable-segments true) that peak is {}.",
+                                  gib(result.gpu.peak_total_bytes + expandable().gpu_bytes)) : ""),
     streams: () => doc.stream_timeline && say(
       "The same time, stream by stream. Tasks of one layer in a row are one bar; zeroplan simulate --trace writes each of them for Perfetto."),
     stages: () => checkpointing() === "none"
@@ -87,6 +89,7 @@
   const checkpointing = () =>
     (chosen ? chosen.workload : doc.strategies[0]).activation_checkpointing;
   const steps = () => chosen.workload.gradient_accumulation_steps;
+  const expandable = () => doc.sensitivity.find((move) => move.change.startsWith("--expandable-segments "));
 
   // --- how to start it, the strategies as a table
 

@@ -111,9 +111,10 @@ void check_model_parallel(Resolver& r) {
 void require_stage_for_pipeline(Resolver& r) {
   const std::int64_t stage = r.plan.ds_config.integer(Knob::zero_stage).value_or(0);
   if (r.plan.degrees.pipeline <= 1 || stage < 2) return;
-  r.problem({r.ds_config_file, std::string(pointer_of(Knob::zero_stage))},
-            "ZeRO stage 0 or 1, all that a pipeline runs with",
-            phrase("stage {}", stage));
+  const Origin stages = r.ds_config_file.empty()
+                            ? r.origin(ScenarioKey::pipeline_parallel)
+                            : Origin{r.ds_config_file, std::string(pointer_of(Knob::zero_stage))};
+  r.problem(stages, "ZeRO stage 0 or 1, all that a pipeline runs with", phrase("stage {}", stage));
 }
 
 void divide_model(Resolver& r) {

@@ -98,10 +98,15 @@ class ScenarioGenerator {
                       {"attention", one_of<const char*>({"eager", "sdpa"})},
                       {"frontend", one_of<const char*>({"hf-trainer", "native"})},
                       {"precision", precision}});
-    const Json software =
-        Json::object({{"deepspeed", one_of<const char*>({"0.12.6", "0.14.5", "0.16.4", "0.19.6"})},
-                      {"torch", one_of<const char*>({"2.1", "2.6"})},
-                      {"transformers", one_of<const char*>({"4.40", "4.50"})}});
+    const std::string_view deepspeed =
+        one_of<const char*>({"0.12.6", "0.14.5", "0.16.4", "0.19.6"});
+    const char* torch = one_of<const char*>({"2.1", "2.6"});
+    std::string_view transformers = one_of<const char*>({"4.40", "4.50"});
+    // Where DeepSpeed has no_sync, an older Trainer stops in it (model/plan/release_pairs.hpp).
+    if (transformers == "4.40" && deepspeed >= "0.16") transformers = "4.48";
+    const Json software = Json::object({{"deepspeed", std::string(deepspeed)},
+                                        {"torch", torch},
+                                        {"transformers", std::string(transformers)}});
     return Json::object({{"model", model()},
                          {"cluster", cluster()},
                          {"workload", workload},

@@ -63,6 +63,20 @@ TEST_CASE("knobs move both ways and knobs of other stages are left alone") {
   CHECK(std::find(buckets.begin(), buckets.end(), 100000000) == buckets.end());
 }
 
+TEST_CASE("the allocator's segments are a knob, unless they expand already") {
+  const auto expands = [](const Variation& move) {
+    return move.changes.front().key ==
+           std::variant<Knob, ScenarioKey>(ScenarioKey::expandable_segments);
+  };
+  const Variations variations(scenario_of(kStageTwoFile));
+  const std::vector<Variation> moves = moves_of(variations.base());
+  const auto move = std::find_if(moves.begin(), moves.end(), expands);
+  REQUIRE(move != moves.end());
+  CHECK(describe(*move, variations.base()).english() == "--expandable-segments false -> true");
+  const std::vector<Variation> then = moves_of(variations.plan(*move));
+  CHECK(std::none_of(then.begin(), then.end(), expands));
+}
+
 TEST_CASE("a file that fixes the micro-batch does not stop it from being moved") {
   const Variations variations(scenario_of(kStageTwoFile));
   const Plan halved = variations.plan({{{ScenarioKey::micro_batch_size, Json(2)}}});
