@@ -645,7 +645,15 @@ class Explanation(Result):
     """Requests of the simulated step that the failed one can be."""
     simulated_end: Optional[Dict[str, Any]] = None
     """Where the simulated step ends, if it does."""
+    refuted_by_bytes: Optional[int] = None
+    """Where the prediction fits and the log says no: what the changes free."""
+    places: List[Dict[str, Any]] = field(default_factory=list)
+    """Where in the program memory ran out."""
     symptoms: List[Dict[str, Any]] = field(default_factory=list)
+    consequences: List[Dict[str, Any]] = field(default_factory=list)
+    """Lines that follow from a failure of which the log says nothing."""
+    unknown: Optional[Dict[str, Any]] = None
+    """The line that no known failure explains: line, text."""
 
 
 @dataclass(frozen=True)
