@@ -449,18 +449,18 @@ Json to_json(const OomEvent& event) {
   if (event.rank) json["rank"] = *event.rank;
   if (event.gpu) json["gpu"] = *event.gpu;
   if (event.pid) json["pid"] = *event.pid;
-  constexpr std::array<std::string_view, kSizes.size()> kKeys = {"tried_bytes",
-                                                                 "capacity_bytes",
-                                                                 "free_bytes",
-                                                                 "limit_bytes",
-                                                                 "process_bytes",
-                                                                 "allocated_bytes",
-                                                                 "private_pools_bytes",
-                                                                 "reserved_bytes",
-                                                                 "reserved_unallocated_bytes",
-                                                                 "host_resident_bytes"};
+  constexpr std::array<std::string_view, kSizes.size()> kSizeKeys = {"tried_bytes",
+                                                                     "capacity_bytes",
+                                                                     "free_bytes",
+                                                                     "limit_bytes",
+                                                                     "process_bytes",
+                                                                     "allocated_bytes",
+                                                                     "private_pools_bytes",
+                                                                     "reserved_bytes",
+                                                                     "reserved_unallocated_bytes",
+                                                                     "host_resident_bytes"};
   for (std::size_t i = 0; i < kSizes.size(); ++i) {
-    if (const auto& size = event.*kSizes[i]) json[kKeys[i]] = size->bytes.count();
+    if (const auto& size = event.*kSizes[i]) json[kSizeKeys[i]] = size->bytes.count();
   }
   for (const OomProcess& other : event.other_processes) {
     Json process = Json::object({{"pid", other.pid}});
