@@ -80,7 +80,7 @@ fs::path place_of(const UnknownModel& model,
          fmt::format("{:016x}{:016x}.json", key.high, key.low);
 }
 
-// What transformers calls an attention that a scenario names.
+// The name that transformers has for a scenario's attention; empty: its own default.
 std::string attention_of(const Scenario& scenario) {
   const ExplicitValue* said = scenario.find(ScenarioKey::attention);
   if (said == nullptr || !said->value.is_string()) return "";

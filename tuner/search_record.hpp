@@ -61,7 +61,7 @@ class SearchRecord {
   std::int64_t known_in(const Branch& branch) const;
   void remember(const Point& point, bool fits);
   void choose_best();
-  // The best score that the answer is held against: of all, or of the points with room.
+  // The best score that the answer is compared with: of all, or of the points with room.
   double score_to_reach() const;
 
   const SearchSpace& space_;

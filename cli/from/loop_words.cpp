@@ -156,7 +156,8 @@ void LoopWords::finish_evaluation(Tool tool, Meaning& meaning) const {
         {setting->file, setting->line, setting->name + ": " + text_of(setting->value), taken});
   };
   const Setting* all[] = {do_eval_, held_out_, batch_, accumulation_};
-  // What is evaluated is no part of a plan; in what batches and when is, and is written from it.
+  // The evaluated samples are no part of a plan; their batches and steps are, and are written from
+  // it.
   for (const Setting* setting : {do_eval_, held_out_}) {
     const bool carried = setting != nullptr && tool != Tool::accelerate;
     if (carried) meaning.kept.push_back(*setting);

@@ -139,7 +139,7 @@ def evaluation_of(workload):
 
 
 def evaluation_choices(workload):
-    """What TrainingArguments are told of it."""
+    """The evaluation as keywords of TrainingArguments."""
     evaluation = evaluation_of(workload)
     if evaluation is None:
         return {}

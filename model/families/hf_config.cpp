@@ -131,7 +131,7 @@ std::string_view quantization_of(const Json& section) {
   return kOtherQuantization;
 }
 
-// What the checkpoint's weights are in: a quantization, else the format that its config names.
+// The format of the checkpoint's weights: a quantization, else the one that its config names.
 std::optional<std::string> stored_dtype(const Json& config) {
   const Json* text = config.find("text_config");
   for (const Json* object : {&config, text}) {
@@ -159,10 +159,7 @@ std::optional<std::string> stored_dtype(const Json& config) {
                       "text_config, whose model_type is gemma3_text"
                     : did_you_mean(model_type, known);
   if (!hint.empty()) hint.append("; ");
-  hint.append(phrase(
-      "a Python with transformers traces it: zeroplan trace {} -o graph.json, and graph.json "
-      "stands for the model",
-      file.empty() ? "CONFIG" : printable(file)));
+  hint.append(how_to_trace(file));
   throw InputError(
       Diagnostic{.file = file,
                  .pointer = pointer + "/model_type",
@@ -301,6 +298,13 @@ Model read_model(const Json& config,
   }
   model.notes.insert(model.notes.begin(), findings.notes.begin(), findings.notes.end());
   return model;
+}
+
+Phrase how_to_trace(const std::string& file) {
+  return phrase(
+      "a Python with transformers traces it: zeroplan trace {} -o graph.json, and graph.json "
+      "stands for the model",
+      file.empty() ? "CONFIG" : printable(file));
 }
 
 bool is_planned(const Json& config) {

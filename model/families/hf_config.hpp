@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/json.hpp"
+#include "base/phrase.hpp"
 #include "model/transformer.hpp"
 
 namespace zeroplan {
@@ -37,6 +38,9 @@ Model read_model(const Json& config,
                  const std::string& file,
                  const std::string& pointer = "",
                  ExpertLayout experts = ExpertLayout::modules);
+
+// The hint beside a class that is not known: the command that traces it. `file`: its config's.
+Phrase how_to_trace(const std::string& file);
 
 // Whether memory and time are predicted for a config: its class is known, or it is a traced
 // document. True for what read_model() refuses as damaged: it says why.

@@ -21,8 +21,8 @@
 namespace zeroplan {
 
 struct LintRequest {
-  // What a plan comes to: simulate(), as every other command has it. A lint that takes what many
-  // files are worth can take predict(), the analytic estimate.
+  // The prediction of a plan: simulate(), as every other command has it. A lint that takes what
+  // many files are worth can take predict(), the analytic estimate.
   std::function<StepResult(const Plan&)> result_of;
   DsConfig config;
   Scenario scenario;                 // its ds_config is not looked at

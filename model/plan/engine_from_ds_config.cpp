@@ -54,7 +54,7 @@ void fill_stage3(const KnobReader& knobs, int ranks, Stage3Config& stage3) {
   stage3.gather_16bit_weights_on_save =
       knobs.boolean(Knob::stage3_gather_16bit_weights_on_model_save);
   // utils/groups.py _create_zero_param_parallel_group: not more than there are; 0 is off, as 1.
-  // What does not divide the ranks is refused at stage 3 and does nothing below.
+  // A size that does not divide the ranks is refused at stage 3 and does nothing below.
   stage3.hpz_partition_size = static_cast<int>(
       std::clamp<std::int64_t>(knobs.integer(Knob::zero_hpz_partition_size), 1, ranks));
   if (ranks % stage3.hpz_partition_size != 0) stage3.hpz_partition_size = 1;

@@ -87,8 +87,7 @@ void require_planned(Resolver& r) {
                    model.model_type,
                    model.architecture,
                    model.not_planned_reason),
-            "a Python with transformers traces it: zeroplan trace CONFIG -o graph.json, and "
-            "graph.json stands for the model");
+            how_to_trace(""));
 }
 
 // --- how

@@ -289,10 +289,10 @@ void store_in_four_bits(Resolver& r, bool double_said) {
   }
 }
 
-// What transformers makes of a checkpoint in `stored` (quantizers/quantizer_*.py, trainer_utils.py
-// validate_quantization_for_training, quantizers/auto.py merge_quantization_configs of 5.17):
-// MXFP4 becomes bf16; GPTQ and AWQ stay packed, under adapters alone; FP8 is not trained. None
-// takes another quantization on top.
+// The loading of a checkpoint in `stored` by transformers (quantizers/quantizer_*.py,
+// trainer_utils.py validate_quantization_for_training, quantizers/auto.py
+// merge_quantization_configs of 5.17): MXFP4 becomes bf16; GPTQ and AWQ stay packed, under adapters
+// alone; FP8 is not trained. None takes another quantization on top.
 void check_checkpoint(Resolver& r, std::string_view stored, Method method, const Origin& said) {
   if (stored.empty() || r.plan.workload.engine == TrainingEngine::embedded) return;
   const bool becomes_bf16 = stored == kMxfp4Checkpoint;

@@ -192,7 +192,7 @@ void take_trl(Resolver& r, const TrainerSettings& trainer) {
   }
 }
 
-// What GRPO's keys meant before.
+// GRPO's defaults and batch changed with TRL's releases: those of the plan's release hold.
 void take_grpo_of_release(Resolver& r, bool beta_was_said, TrainerSettings& trainer) {
   const Software& software = r.plan.software;
   if (!beta_was_said && software.trl_acts(ReleaseRule::trl_penalises_grpo)) {

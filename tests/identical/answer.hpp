@@ -30,7 +30,7 @@ struct Line {
   std::string program;   // hash of the programs of the simulated ranks; "-": none is simulated
 };
 
-// Of a text, 16 hexadecimal digits; the same wherever the repository stands.
+// The hash of a text, 16 hexadecimal digits; the same wherever the repository stands.
 std::string hash_of(std::string_view text);
 
 // What is simulated of a plan, of `rank` or the rank that needs the most.
