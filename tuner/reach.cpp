@@ -26,8 +26,8 @@ Question with_length(Question question, std::int64_t quanta) {
 // The lengths of one strategy, in quanta.
 class Lengths {
  public:
-  Lengths(const Question& question, Strategy strategy, const PredictOptions& options)
-      : question_(question), strategy_(std::move(strategy)), options_(options) {
+  Lengths(const Question& question, const Strategy& strategy, const PredictOptions& options)
+      : question_(question), strategy_(strategy), options_(options) {
     most_ = std::max<std::int64_t>(1, sequence_limit(*question.prepared.model) / kSequenceQuantum);
     near_ = largest_that_fits(most_, [&](std::int64_t n) { return fits(n, false); });
   }
@@ -81,8 +81,8 @@ std::vector<Lengths> lengths_of(const Question& question, const PredictOptions& 
     });
   });
   std::vector<Lengths> lengths;
-  for (std::optional<Lengths>& one : found) {
-    if (one) lengths.push_back(std::move(*one));
+  for (const std::optional<Lengths>& one : found) {
+    if (one) lengths.push_back(*one);
   }
   if (lengths.empty()) question.missing->rethrow();
   return lengths;
