@@ -238,7 +238,7 @@ class QuestionSubject : public RemedySubject {
     }
     if (rows.empty()) return std::nullopt;
     const auto best = best_of(rows);
-    return best ? std::move(rows[*best]) : nearest_of(rows);
+    return best ? rows[*best] : nearest_of(rows);
   }
 
   const Question& question_;

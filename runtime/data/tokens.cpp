@@ -85,11 +85,11 @@ class MaskedTokens : public TokenSource {
   std::int64_t mask_;
 };
 
-[[noreturn]] void refuse(const std::string& path, Phrase expected, Phrase got) {
+[[noreturn]] void refuse(const std::string& path, Phrase expected, const Phrase& got) {
   throw InputError(Diagnostic{.file = "command line",
                               .pointer = "--data",
                               .expected = std::move(expected),
-                              .got = path + ", " + std::move(got),
+                              .got = path + ", " + got,
                               .hint = ""});
 }
 
