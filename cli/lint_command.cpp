@@ -14,6 +14,7 @@
 #include "model/lint/place.hpp"
 #include "model/lint/subject.hpp"
 #include "simulator/simulate.hpp"
+#include "tuner/remedies.hpp"
 
 namespace zeroplan {
 namespace {
@@ -213,7 +214,8 @@ class Judge {
   Translation words_;
   Format format_;
   bool several_;
-  LintRequest request_{.result_of = [](const Plan& plan) { return simulate(plan); }};
+  LintRequest request_{.result_of = [](const Plan& plan) { return simulate(plan); },
+                       .add_change = add_cheapest_change};
   std::vector<PlacedFinding> placed_;
   Json documents_ = Json::array();
   bool any_error_ = false;

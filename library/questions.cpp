@@ -11,6 +11,7 @@
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "simulator/simulate.hpp"
+#include "tuner/remedies.hpp"
 
 namespace zeroplan::library {
 namespace {
@@ -307,7 +308,8 @@ TuneOptions options_of(const v1::TuneOptions& said, const Scenario& scenario) {
 }
 
 LintRequest request_of(const v1::LintOptions& said, const Scenario& scenario) {
-  LintRequest request{.result_of = [](const Plan& plan) { return simulate(plan); }};
+  LintRequest request{.result_of = [](const Plan& plan) { return simulate(plan); },
+                      .add_change = add_cheapest_change};
   request.scenario = scenario;
   request.gpus = said.gpus;
   if (said.gpus && (*said.gpus < 1 || *said.gpus > kMostGpus)) {

@@ -216,6 +216,17 @@ Remedies find_remedies(const Variations& variations,
   return find_remedies(PlanSubject(variations, result, options, resource), kEnough);
 }
 
+void add_cheapest_change(const Scenario& scenario, StepResult& result) {
+  const PredictOptions options;
+  const Variations variations(scenario);
+  const std::vector<Remedy> fit =
+      fitting(find_remedies(PlanSubject(variations, result, options, std::nullopt), 1), 1);
+  if (fit.empty()) return;
+  for (Limit& limit : result.limits) {
+    if (limit.cheapest_change.empty()) limit.cheapest_change = fit.front().change;
+  }
+}
+
 std::vector<Remedy> fitting(Remedies remedies, std::size_t most) {
   std::vector<Remedy> list;
   for (const std::size_t i : remedies.that_fit) {

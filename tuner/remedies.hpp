@@ -45,6 +45,10 @@ Remedies find_remedies(const Variations& variations,
                        const PredictOptions& options,
                        std::optional<Resource> resource = std::nullopt);
 
+// The cheapest of those that fit, in each limit of `result` that names no change. `scenario`: the
+// plan's, which does not fit.
+void add_cheapest_change(const Scenario& scenario, StepResult& result);
+
 // What of them is told: the first few that fit.
 std::vector<Remedy> fitting(Remedies remedies, std::size_t most = 4);
 

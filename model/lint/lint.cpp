@@ -184,6 +184,9 @@ class Facts {
       }
       plan_ = resolve(scenario, prepared);
       prediction_ = request_.result_of(*plan_);
+      if (prediction_->fits || !request_.add_change) return;
+      scenario.set(ScenarioKey::ds_config, emit(request_.config), {"FILE", ""});
+      request_.add_change(scenario, *prediction_);
     } catch (const InputError& error) {
       const Diagnostic& first = error.diagnostics().front();
       why_no_plan_ = phrase("expected {}, got {}", first.expected, first.got);

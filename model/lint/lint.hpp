@@ -24,6 +24,9 @@ struct LintRequest {
   // The prediction of a plan: simulate(), as every other command has it. A lint that takes what
   // many files are worth can take predict(), the analytic estimate.
   std::function<StepResult(const Plan&)> result_of;
+  // Says in each limit of a plan that does not fit what would make it fit: add_cheapest_change() of
+  // the tuner. Without it the finding names `zeroplan fit`.
+  std::function<void(const Scenario&, StepResult&)> add_change = nullptr;
   DsConfig config;
   Scenario scenario;                 // its ds_config is not looked at
   std::optional<std::int64_t> gpus;  // of the job, where no cluster is said

@@ -148,11 +148,12 @@ constexpr std::array kPlanRules = {
          .cost = "hours of a rented machine until it runs out of memory",
          .texts = {{"the GPU needs {0} GiB and a margin of {4} GiB, and has {1} GiB; the largest "
                     "part: {2}",
-                    "{3}"},
+                    "tried, and it fits: {3}"},
                    {"the host needs {0} GiB and a margin of {4} GiB, and has {1} GiB; the largest "
                     "part: {2}",
-                    "{3}"},
-                   {"the NVMe disk needs {0} GiB and has {1} GiB; the largest part: {2}", "{3}"},
+                    "tried, and it fits: {3}"},
+                   {"the NVMe disk needs {0} GiB and has {1} GiB; the largest part: {2}",
+                    "tried, and it fits: {3}"},
                    {"the GPU needs {0} GiB and a margin of {4} GiB, and has {1} GiB; the largest "
                     "part: {2}",
                     "zeroplan fit compares what would fit"},
