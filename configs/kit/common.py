@@ -81,18 +81,27 @@ def engine_of(workload):
     return workload.get("engine", "deepspeed")
 
 
+def method_of(workload):
+    """The method's name and its settings."""
+    method = workload.get("method", "full")
+    return next(iter(method.items())) if isinstance(method, dict) else (method, {})
+
+
 def mixes_precision(scenario):
-    """Whether weights are fp32 beside arithmetic in 16 bits; DeepSpeed's engine always keeps such."""
+    """Whether arithmetic in 16 bits stands beside trained weights in fp32; DeepSpeed's engine always keeps such."""
     workload = scenario["workload"]
     if workload["precision"] == "fp32":
         return False
     if engine_of(workload) == "deepspeed":
         return True
+    method, settings = method_of(workload)
+    if method != "full":
+        return settings.get("autocast", False)
     if "weights_dtype" in workload:
-        return workload["weights_dtype"] == "fp32" and workload.get("method", "full") == "full"
+        return workload["weights_dtype"] == "fp32"
     config = scenario.get("ds_config", {})
     halves = any(config.get(kind, {}).get(f"{kind}_master_weights_and_grads") for kind in ("bf16", "fp16"))
-    return workload.get("method", "full") == "full" and not halves
+    return not halves
 
 
 def has_own_code(folder):
@@ -121,7 +130,7 @@ def model_settings(arguments, scenario):
     workload = scenario["workload"]
     code = {"trust_remote_code": True} if has_own_code(arguments.model) else {}
     config = AutoConfig.from_pretrained(arguments.model, **code)
-    masters = engine_of(workload) != "deepspeed" and mixes_precision(scenario)
+    masters = engine_of(workload) != "deepspeed" and method_of(workload)[0] == "full" and mixes_precision(scenario)
     settings = {**code, "torch_dtype": torch.float32 if masters else DTYPES[workload["precision"]]}
     if not code:
         settings["attn_implementation"] = ATTENTION[workload["attention"]]
@@ -206,7 +215,7 @@ def build_model(arguments, scenario, model_class, adapters=True):
     config, settings = model_settings(arguments, scenario)
     if model_class is AutoModelForCausalLM and getattr(config, "is_encoder_decoder", False):
         model_class = AutoModelForSeq2SeqLM
-    if "qlora" in workload.get("method", "full"):
+    if method_of(workload)[0] == "qlora":
         model = four_bit_model(arguments, scenario, model_class, config, settings)
     elif has_weights(arguments.model):
         model = model_class.from_pretrained(arguments.model, **settings)
@@ -273,8 +282,8 @@ def four_bit_model(arguments, scenario, model_class, config, settings):
 
 def lora_of(workload):
     """The settings of adapters, whatever they stand beside; None where all weights are trained."""
-    method = workload.get("method", "full")
-    return None if method == "full" else next(iter(method.values()))
+    method, settings = method_of(workload)
+    return None if method == "full" else settings
 
 
 def checkpointing_of(workload):

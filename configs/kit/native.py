@@ -22,6 +22,21 @@ def explicit(arguments, ds_config, ranks):
     return {**ds_config, "train_batch_size": batch}
 
 
+def own_optimizer(workload, ds_config, parameters, rate):
+    """An optimizer that DeepSpeed does not make by its name; None where the file names one that it does."""
+    if ds_config.get("optimizer"):
+        return None
+    if workload["optimizer"] == "adamw8bit":
+        from bitsandbytes.optim import AdamW8bit
+
+        return AdamW8bit(parameters, lr=rate)
+    if workload["optimizer"] == "adafactor":
+        from transformers.optimization import Adafactor
+
+        return Adafactor(parameters, lr=rate, scale_parameter=False, relative_step=False)
+    raise SystemExit(f"ds_config.json names no optimizer, and this script makes no {workload['optimizer']}")
+
+
 def train(arguments, model_class, prepare=None):
     """prepare(sample, index, model config) changes a sample."""
     scenario = read_scenario(arguments.scenario)
@@ -33,7 +48,8 @@ def train(arguments, model_class, prepare=None):
     with deepspeed.zero.Init(config_dict_or_path=ds_config, enabled=stage == 3):
         model = build_model(arguments, scenario, model_class)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=parameters, config=ds_config)
+    optimizer = own_optimizer(workload, ds_config, parameters, arguments.learning_rate)
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=parameters, optimizer=optimizer, config=ds_config)
     config = engine.module.config
     tokens = read_tokens(arguments, config.vocab_size)
     data = Sequences(workload["sequence_length"], 1 << 30, config.vocab_size, arguments.seed, tokens)

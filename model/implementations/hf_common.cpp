@@ -51,7 +51,9 @@ Tensor layer_call(Tape& t, const Context& c, LayerKind kind, const Tensor& x) {
 //   result = base_layer(x); x = x.to(lora_A.weight.dtype)
 //   result = result + lora_B(lora_A(dropout(x))) * scaling
 //   result = result.to(dtype of base_layer's)
-// The frame holds the cast x until it returns.
+// and peft.tuners.lora.bnb.Linear4bit.forward, which clones the base layer's
+// result, converts nothing under autocast, and without it the product instead of the sum. The frame
+// holds the cast x until it returns.
 Tensor lora_call(Tape& t, const Context& c, LayerKind kind, const Tensor& x) {
   const auto module = [&](std::string_view name, LayerKind inner, const Tensor& input) {
     Tensor in = input;
@@ -59,13 +61,17 @@ Tensor lora_call(Tape& t, const Context& c, LayerKind kind, const Tensor& x) {
     return t.leave(scope, layer_call(t, c, inner, in));
   };
   const LoraOptions settings = c.options.lora.value_or(LoraOptions{});
+  const bool four_bits = t.is_quantized(t.module_parameter("base_layer.weight"));
+  const bool converts = !four_bits || !t.autocast();
   Tensor result = module("base_layer", kind, x);
   const DType dtype = result.dtype();
-  const Tensor cast = aten::to(t, x, settings.dtype.value_or(t.dtype()));
+  if (four_bits) result = aten::clone(t, result);
+  const Tensor cast = converts ? aten::to(t, x, settings.dtype.value_or(t.dtype())) : x;
   Tensor adapted = aten::dropout(t, cast, settings.dropout);
   adapted = module("lora_A.default", LayerKind::linear, adapted);
   adapted = module("lora_B.default", LayerKind::linear, adapted);
   adapted = aten::scale(t, adapted);
+  if (four_bits && converts) adapted = aten::to(t, adapted, dtype);
   // The scaled product is a temporary of the expression, which dies before `result` is bound again.
   Tensor sum = aten::add(t, result, adapted);
   adapted = Tensor();

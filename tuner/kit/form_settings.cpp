@@ -59,7 +59,8 @@ std::string sharding_word(const FsdpConfig& fsdp) {
 }
 
 // TrainingArguments.fsdp_config; prefix "fsdp_" in accelerate's file and in older releases.
-Json fsdp_section(const FsdpConfig& fsdp) {
+Json fsdp_section(const Plan& plan) {
+  const FsdpConfig& fsdp = plan.fsdp;
   Json section = Json::object({{"version", fsdp.version}});
   if (fsdp.version == 2) {
     section["reshard_after_forward"] = fsdp.sharding == Sharding::full;
@@ -69,7 +70,7 @@ Json fsdp_section(const FsdpConfig& fsdp) {
   section["backward_prefetch"] = "backward_pre";
   section["forward_prefetch"] = false;
   section["limit_all_gathers"] = true;
-  section["use_orig_params"] = true;
+  section["use_orig_params"] = uses_original_parameters(plan);
   return section;
 }
 
@@ -90,7 +91,7 @@ void add_engine(const Plan& plan, const FormPlace& place, FormSettings& settings
     const FsdpConfig& fsdp = plan.fsdp;
     settings.push_back(
         {"fsdp", sharding_word(fsdp) + (fsdp.offload ? " offload" : "") + " auto_wrap"});
-    settings.push_back({"fsdp_config", fsdp_section(fsdp)});
+    settings.push_back({"fsdp_config", fsdp_section(plan)});
     add_sync(plan, settings);
   }
 }
@@ -238,7 +239,7 @@ void add_axolotl_engine(const Plan& plan, const FormPlace& place, FormSettings& 
     section["reshard_after_forward"] = fsdp.sharding == Sharding::full;
   } else {
     section["sync_module_states"] = true;
-    section["use_orig_params"] = true;
+    section["use_orig_params"] = uses_original_parameters(plan);
   }
   settings.push_back({"fsdp_config", section});
   add_sync(plan, settings);

@@ -239,22 +239,29 @@ void add_accelerate(const Plan& plan, KitValues& values) {
       "  fsdp_backward_prefetch: BACKWARD_PRE\n"
       "  fsdp_forward_prefetch: false\n"
       "  fsdp_offload_params: {}\n"
-      "  fsdp_use_orig_params: true\n"
+      "  fsdp_use_orig_params: {}\n"
       "  fsdp_cpu_ram_efficient_loading: true\n"
       "  fsdp_sync_module_states: true\n"
       "  fsdp_state_dict_type: SHARDED_STATE_DICT\n",
       sharding,
-      yaml(fsdp.offload));
+      yaml(fsdp.offload),
+      yaml(uses_original_parameters(plan)));
 }
 
 }  // namespace
 
 bool mixes_precision(const Plan& plan) {
   if (plan.workload.precision == Precision::fp32) return false;
+  if (plan.workload.lora.autocast) return true;
   if (plan.workload.engine == TrainingEngine::fsdp) return plan.fsdp.storage_dtype == DType::fp32;
   if (plan.workload.engine == TrainingEngine::ddp) return plan.ddp.weight_dtype == DType::fp32;
   return true;
 }
+
+// Source: PyTorch's _writeback_orig_params and bitsandbytes' Params4bit, whose storage moves
+// between forward and backward; rehearsed with torch 2.11: SHARD_GRAD_OP ends there, FULL_SHARD
+// does not.
+bool uses_original_parameters(const Plan& plan) { return plan.workload.method != Method::qlora; }
 
 std::string first_address(const Cluster& cluster) { return address(cluster, 0); }
 

@@ -163,6 +163,7 @@ TEST_CASE("four-bit weights have a script, bitsandbytes and FSDP's storage") {
   CHECK(has(kit.text("requirements.txt"), "bitsandbytes\n"));
   CHECK(has(kit.text("common.py"), "bnb_4bit_quant_storage"));
   CHECK(has(kit.text("PLAN.md"), "FSDP"));
+  CHECK(has(kit.text("accelerate.yaml"), "fsdp_use_orig_params: false\n"));
   CHECK_FALSE(has(kit.text("PLAN.md"), "ZeRO-3;"));
 }
 
@@ -298,7 +299,10 @@ TEST_CASE("FSDP and DDP start through accelerate with what was planned") {
   CHECK(kit.text("train_native.py").empty());
   const Planned adapters = planned(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":
       {"engine":"fsdp","method":"lora"}})");
-  CHECK(has(adapters.text("accelerate.yaml"), "mixed_precision: 'no'\n"));
+  CHECK(has(adapters.text("accelerate.yaml"), "mixed_precision: bf16\n"));
+  const Planned pure = planned(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":
+      {"engine":"ddp","method":{"lora":{"autocast":false}}}})");
+  CHECK(has(pure.text("accelerate.yaml"), "mixed_precision: 'no'\n"));
   const Planned ddp =
       planned(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":{"engine":"ddp"}})");
   CHECK(has(ddp.text("accelerate.yaml"), "distributed_type: MULTI_GPU\n"));
