@@ -4,6 +4,7 @@
 #include "base/diagnostic.hpp"
 #include "cli/commands.hpp"
 #include "cli/table.hpp"
+#include "cli/unknown_model.hpp"
 #include "model/families/hf_config.hpp"
 
 namespace zeroplan {
@@ -39,7 +40,7 @@ void print_model(const Model& model, std::ostream& out) {
   if (model.planned) {
     out << "  memory and time can be planned\n";
   } else {
-    out << "  counted only: " << printable(model.not_planned_reason) << "\n";
+    out << "  not planned: " << printable(model.not_planned_reason) << "\n";
   }
   for (const std::string& note : model.notes) out << "  note: " << printable(note) << "\n";
 }
@@ -55,9 +56,8 @@ Json list_json() {
                                     {"source", preset.source}}));
   }
   Json families = Json::array();
-  for (const ModelFamily& family : model_families()) {
-    families.push_back(
-        Json::object({{"model_type", family.model_type}, {"planned", family.planned}}));
+  for (const std::string& type : model_types()) {
+    families.push_back(Json::object({{"model_type", type}}));
   }
   return Json::object(
       {{"schema", "zeroplan.models/1"}, {"presets", presets}, {"families", families}});
@@ -72,14 +72,10 @@ void print_list(std::ostream& out) {
     rows.push_back({preset.name, count_text(preset.parameters), aliases});
   }
   out << table({{"model"}, {"parameters", Align::right}, {"also called"}}, rows);
-  std::string planned;
-  std::string counted;
-  for (const ModelFamily& family : model_families()) {
-    std::string& list = family.planned ? planned : counted;
-    list += (list.empty() ? "" : ", ") + family.model_type;
-  }
-  out << "\nAny config.json of these model types can be planned: " << planned
-      << ".\nCounted only: " << counted
+  std::string types;
+  for (const std::string& type : model_types()) types += (types.empty() ? "" : ", ") + type;
+  out << "\nAny config.json of these model types can be planned: " << types
+      << "; of any other, where python3 (ZEROPLAN_PYTHON) has a transformers that knows it"
       << ".\nA bare size such as 10B stands for a LLaMA-like model of that size.\n";
 }
 
@@ -89,7 +85,10 @@ int run_models(const Arguments& arguments, Streams streams) {
   if (const auto config = arguments.text("config")) {
     const bool is_inline = config->starts_with('{');
     const Json said = is_inline ? parse_json(*config, "command line --config").root : Json(*config);
-    const Model model = load_model(said, kCommandLine, "--config");
+    const Translation words(arguments.language);
+    const auto traced = traced_if_unknown(said, kCommandLine, "", streams.log, words);
+    const Model model = traced ? load_model(traced->document, traced->place, "")
+                               : load_model(said, kCommandLine, "--config");
     if (arguments.json) {
       streams.out << model_json(model).dump(2) << "\n";
     } else {

@@ -6,6 +6,7 @@
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -31,16 +32,14 @@ struct UnknownModel {
   Json config;
 };
 
-std::optional<UnknownModel> unknown_model_of(const Scenario& scenario) {
-  const ExplicitValue* said = scenario.find(ScenarioKey::model);
-  if (said == nullptr) return std::nullopt;
-  if (said->value.is_object()) {
-    if (is_planned(said->value)) return std::nullopt;
-    return UnknownModel{"a config", "", said->value};
+std::optional<UnknownModel> unknown_model_of(const Json& said, const std::string& file) {
+  if (said.is_object()) {
+    if (is_planned(said)) return std::nullopt;
+    return UnknownModel{"a config", "", said};
   }
-  if (!said->value.is_string()) return std::nullopt;
-  const std::string& text = said->value.as_string();
-  const std::optional<Json> config = config_of_path(text, said->origin.file);
+  if (!said.is_string()) return std::nullopt;
+  const std::string& text = said.as_string();
+  const std::optional<Json> config = config_of_path(text, file);
   if (!config || is_planned(*config)) return std::nullopt;
   std::error_code none;
   return UnknownModel{text, fs::is_directory(text, none) ? text : "", *config};
@@ -87,13 +86,13 @@ std::string attention_of(const Scenario& scenario) {
   return said->value.as_string() == "flash" ? "flash_attention_2" : said->value.as_string();
 }
 
-Json traced(const UnknownModel& model, const std::string& python, const Scenario& scenario) {
+Json traced(const UnknownModel& model, const std::string& python, const std::string& attention) {
   const rehearsal::ScratchFolder scratch;
   constexpr std::int64_t kSeconds = 60;
   rehearsal::TraceRequest request;
   request.python = python;
   request.seconds = kSeconds;
-  request.attention = attention_of(scenario);
+  request.attention = attention;
   request.model = model.source;
   if (request.model.empty()) {
     request.model = scratch.path() + "/config.json";
@@ -106,37 +105,49 @@ Json traced(const UnknownModel& model, const std::string& python, const Scenario
 
 }  // namespace
 
-void trace_unknown_model(Arguments& arguments, std::ostream& log, const Translation& words) {
-  const Scenario scenario = scenario_of(arguments);
-  const std::optional<UnknownModel> model = unknown_model_of(scenario);
-  if (!model) return;
-  const char* const said = std::getenv("ZEROPLAN_PYTHON");
+std::optional<TracedModel> traced_if_unknown(const Json& said,
+                                             const std::string& file,
+                                             const std::string& attention,
+                                             std::ostream& log,
+                                             const Translation& words) {
+  const std::optional<UnknownModel> model = unknown_model_of(said, file);
+  if (!model) return std::nullopt;
+  const char* const named = std::getenv("ZEROPLAN_PYTHON");
   const std::string python =
-      rehearsal::find_program(said == nullptr || *said == '\0' ? "python3" : said);
+      rehearsal::find_program(named == nullptr || *named == '\0' ? "python3" : named);
   const auto releases = python.empty() ? std::nullopt : releases_in(python);
-  if (!releases) return;
-  const fs::path place = place_of(*model, *releases, attention_of(scenario));
+  if (!releases) return std::nullopt;
+  const fs::path place = place_of(*model, *releases, attention);
   std::error_code none;
-  Json document;
   if (fs::is_regular_file(place, none)) {
-    document = parse_json(read_text_file(place.string()), place.string()).root;
-  } else {
-    log << words.text(
-               phrase("{} is of a class that zeroplan does not know: asking the class in {}, once",
-                      printable(model->name),
-                      *releases))
-        << "\n";
-    log.flush();
-    try {
-      document = traced(*model, python, scenario);
-    } catch (const InputError& error) {
-      log << words.text(error.text()) << "\n";
-      return;
-    }
+    return TracedModel{parse_json(read_text_file(place.string()), place.string()).root,
+                       place.string()};
+  }
+  log << words.text(
+             phrase("{} is of a class that zeroplan does not know: asking the class in {}, once",
+                    printable(model->name),
+                    *releases))
+      << "\n";
+  log.flush();
+  try {
+    Json document = traced(*model, python, attention);
     fs::create_directories(place.parent_path(), none);
     replace_file(place.string(), document.dump());
+    return TracedModel{std::move(document), place.string()};
+  } catch (const InputError& error) {
+    log << words.text(error.text()) << "\n";
+    return std::nullopt;
   }
-  arguments.flags.set(ScenarioKey::model, std::move(document), {place.string(), ""});
+}
+
+void trace_unknown_model(Arguments& arguments, std::ostream& log, const Translation& words) {
+  const Scenario scenario = scenario_of(arguments);
+  const ExplicitValue* said = scenario.find(ScenarioKey::model);
+  if (said == nullptr) return;
+  auto traced =
+      traced_if_unknown(said->value, said->origin.file, attention_of(scenario), log, words);
+  if (!traced) return;
+  arguments.flags.set(ScenarioKey::model, std::move(traced->document), {traced->place, ""});
 }
 
 }  // namespace zeroplan

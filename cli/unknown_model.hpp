@@ -3,16 +3,31 @@
 #pragma once
 
 #include <iosfwd>
+#include <optional>
+#include <string>
 
+#include "base/json.hpp"
 #include "cli/arguments.hpp"
 #include "cli/language/translation.hpp"
 
 namespace zeroplan {
 
-// Where the model of `arguments` is a config whose memory and time are not known, the document that
-// `zeroplan trace` makes of it stands for it from here on. It is kept in the user's cache, by the
-// config, the releases and the attention. Nothing happens where no Python has transformers, or
-// where tracing fails, which `log` is told: the command refuses the model then.
+// The document that `zeroplan trace` makes of a config whose memory and time are not known.
+struct TracedModel {
+  Json document;
+  std::string place;  // in the user's cache, by the config, the releases and the attention
+};
+
+// Of a scenario's `model` (hf_config.hpp), which `file` says; nothing where the model is known, no
+// Python has transformers, or tracing fails, which `log` is told: the reader refuses the model
+// then. `attention`: transformers' name, empty for its default.
+std::optional<TracedModel> traced_if_unknown(const Json& model,
+                                             const std::string& file,
+                                             const std::string& attention,
+                                             std::ostream& log,
+                                             const Translation& words);
+
+// traced_if_unknown() of the model of `arguments`: the document stands for it from here on.
 void trace_unknown_model(Arguments& arguments, std::ostream& log, const Translation& words);
 
 }  // namespace zeroplan

@@ -16,8 +16,7 @@ struct KnownNames {
   std::string_view reason;
 };
 
-// A model's name begins with one of these. Reasons are those of the model types in
-// model/families/families.cpp where they are counted there.
+// A model's name begins with one of these.
 constexpr std::array kModels = {
     KnownNames{"gpt3|gpt4|gpt5|chatgpt|claude|gemini|palm", "its weights are not published"},
     KnownNames{"deepseekr1distill",

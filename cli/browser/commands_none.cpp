@@ -42,6 +42,13 @@ int run_validate(const Arguments& /*arguments*/, Streams /*streams*/) { return r
 int run_verify(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("verify"); }
 
 // No class is asked here: the command refuses the model, and says how to trace it.
+std::optional<TracedModel> traced_if_unknown(const Json& /*model*/,
+                                             const std::string& /*file*/,
+                                             const std::string& /*attention*/,
+                                             std::ostream& /*log*/,
+                                             const Translation& /*words*/) {
+  return std::nullopt;
+}
 void trace_unknown_model(Arguments& /*arguments*/,
                          std::ostream& /*log*/,
                          const Translation& /*words*/) {}

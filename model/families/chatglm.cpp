@@ -95,56 +95,14 @@ void fill_shape(const ConfigReader& config, const ChatGlm& glm, TransformerShape
   shape.hidden_dropout = config.fraction({"hidden_dropout"}, 0.0);
 }
 
-// ChatGLM-6B: LayerNorm, full biases, a 4h feed-forward without a gate, two-dimensional rotary
-// positions. Source: modeling_chatglm.py and configuration_chatglm.py of THUDM/chatglm-6b.
-Model build_first_chatglm(const FamilyInput& input) {
-  const ConfigReader& config = input.config;
-  const AttentionSizes sizes =
-      read_plain_attention(config, {"hidden_size"}, 4096, {"num_attention_heads"}, 32);
-  const std::int64_t hidden = sizes.hidden;
-  const std::int64_t vocabulary = config.core({"vocab_size"}, 130528, SizeKind::vocabulary);
-  const std::int64_t layers = config.core({"num_layers"}, 28, SizeKind::layers);
-  const std::int64_t inner = config.derived({"inner_hidden_size"}, 4 * hidden, SizeKind::width);
-  config.throw_problems();
-
-  Model model;
-  model.architecture = "ChatGLMForConditionalGeneration";
-  ModelBuilder builder(model.architecture);
-  {
-    const auto trunk = builder.in("transformer", "ChatGLMModel");
-    builder.embedding("word_embeddings", vocabulary, hidden);
-    {
-      const auto list = builder.in("layers", "ModuleList");
-      for (std::int64_t layer = 0; layer < layers; ++layer) {
-        const auto block = builder.in(layer, "GLMBlock");
-        builder.layer_norm("input_layernorm", hidden);
-        {
-          const auto attention = builder.in("attention", "SelfAttention");
-          builder.leaf("rotary_emb", "RotaryEmbedding");
-          builder.linear("query_key_value", hidden, 3 * hidden, true);
-          builder.linear("dense", hidden, hidden, true);
-        }
-        builder.layer_norm("post_attention_layernorm", hidden);
-        const auto mlp = builder.in("mlp", "GLU");
-        builder.linear("dense_h_to_4h", hidden, inner, true);
-        builder.linear("dense_4h_to_h", inner, hidden, true);
-      }
-    }
-    builder.layer_norm("final_layernorm", hidden);
-  }
-  builder.linear("lm_head", hidden, vocabulary, false);
-  builder.move_into(model);
-  not_planned(model,
-              "the two-dimensional positions and scaled residuals of ChatGLM-6B are not "
-              "modelled");
-  return model;
-}
-
 }  // namespace
 
 Model build_chatglm(const FamilyInput& input) {
   const ConfigReader& config = input.config;
-  if (config.has({"position_encoding_2d", "inner_hidden_size"})) return build_first_chatglm(input);
+  for (const std::string_view key : {"position_encoding_2d", "inner_hidden_size"}) {
+    if (!config.has({key})) continue;
+    config.problem(key, "a config of ChatGLM2-6B or later", "one of the first, ChatGLM-6B");
+  }
   // The repositories name the trunk in architectures and the language model in auto_map.
   constexpr std::array kHeads = {
       Head::conditional_generation, Head::base, Head::sequence_classification};

@@ -45,10 +45,7 @@ struct FamilyInput {
 struct Family {
   std::string_view model_type;
   std::string_view config_class;  // for messages, "LlamaConfig"
-  bool planned = false;
   Model (*build)(const FamilyInput& input) = nullptr;
-  // Why a family is not planned: "its linear attention is not modelled".
-  std::string_view not_planned_reason;
 };
 
 std::span<const Family> all_families();
@@ -73,7 +70,7 @@ struct Activation {
 };
 Activation activation_of(std::string_view name);
 
-// Marks the model as counted only.
+// Marks a model with a switch whose operations are not written down: its parameters are counted.
 void not_planned(Model& model, std::string reason);
 
 // num_attention_heads and what follows from it, as most decoders read them.
@@ -213,40 +210,5 @@ Model build_mpt(const FamilyInput& input);
 Model build_opt(const FamilyInput& input);
 Model build_phi(const FamilyInput& input);
 Model build_t5(const FamilyInput& input);
-
-// Counted only: counted_*.cpp.
-Model build_bailing_moe(const FamilyInput& input);
-Model build_clip(const FamilyInput& input);
-Model build_dbrx(const FamilyInput& input);
-Model build_decoder_only_t5(const FamilyInput& input);
-Model build_deepseek_v4(const FamilyInput& input);
-Model build_falcon_perception(const FamilyInput& input);
-Model build_gemma4(const FamilyInput& input);
-Model build_glm4v(const FamilyInput& input);
-Model build_internvl_chat(const FamilyInput& input);
-Model build_kimi_k25(const FamilyInput& input);
-Model build_kimi_k3(const FamilyInput& input);
-Model build_latent(const FamilyInput& input);
-Model build_llama4(const FamilyInput& input);
-Model build_llama_tensors(const FamilyInput& input);
-Model build_llava_llama(const FamilyInput& input);
-Model build_locateanything(const FamilyInput& input);
-Model build_mimo_v2_flash(const FamilyInput& input);
-Model build_minicpmv(const FamilyInput& input);
-Model build_minicpmv4_6(const FamilyInput& input);
-Model build_minimax_m2(const FamilyInput& input);
-Model build_minimax_m3(const FamilyInput& input);
-Model build_mllama(const FamilyInput& input);
-Model build_molmo(const FamilyInput& input);
-Model build_nemotron_h(const FamilyInput& input);
-Model build_olmo(const FamilyInput& input);
-Model build_qwen(const FamilyInput& input);
-Model build_qwen2_5_omni(const FamilyInput& input);
-Model build_qwen2_audio(const FamilyInput& input);
-Model build_qwen2_vl(const FamilyInput& input);
-Model build_qwen3_5(const FamilyInput& input);
-Model build_qwen3_asr(const FamilyInput& input);
-Model build_qwen3_vl(const FamilyInput& input);
-Model build_step3p7(const FamilyInput& input);
 
 }  // namespace zeroplan::families

@@ -48,15 +48,12 @@ constexpr std::array kClassPrefixes = {
     TypeAlias{"Qwen3Moe", "qwen3_moe"},
     TypeAlias{"Qwen2ForC", "qwen2"},
     TypeAlias{"Qwen3ForC", "qwen3"},
-    TypeAlias{"QWen", "qwen"},
     TypeAlias{"T5", "t5"},
     TypeAlias{"OPT", "opt"},
     TypeAlias{"Bloom", "bloom"},
     TypeAlias{"Falcon", "falcon"},
     TypeAlias{"RW", "falcon"},
     TypeAlias{"ChatGLM", "chatglm"},
-    TypeAlias{"MiniCPM3", "minicpm3"},
-    TypeAlias{"MiniCPM", "minicpm"},
     TypeAlias{"Baichuan", "baichuan"},
     TypeAlias{"BaiChuan", "baichuan"},
     TypeAlias{"InternLM2", "internlm2"},
@@ -149,21 +146,33 @@ std::optional<std::string> stored_dtype(const Json& config) {
   return std::nullopt;
 }
 
+// The model_type of the text model that a multimodal config holds, where that one is known.
+std::optional<std::string> known_text_model(const Json& config) {
+  const Json* text = config.find("text_config");
+  if (text == nullptr || !text->is_object()) return std::nullopt;
+  const Json* said = text->find("model_type");
+  if (said == nullptr || !said->is_string() || families::find_family(said->as_string()) == nullptr)
+    return std::nullopt;
+  return said->as_string();
+}
+
 [[noreturn]] void unknown_type(const std::string& model_type,
+                               const Json& config,
                                const std::string& file,
                                const std::string& pointer) {
   std::vector<std::string_view> known;
   for (const Family& family : families::all_families()) known.push_back(family.model_type);
-  Phrase hint = model_type == "gemma3"
-                    ? "its vision encoder is not modelled; for the text model alone give its "
-                      "text_config, whose model_type is gemma3_text"
-                    : did_you_mean(model_type, known);
+  const auto text_model = known_text_model(config);
+  Phrase hint =
+      text_model ? phrase("for the text model alone give its text_config, whose model_type is {}",
+                          printable(*text_model))
+                 : did_you_mean(model_type, known);
   if (!hint.empty()) hint.append("; ");
   hint.append(how_to_trace(file));
   throw InputError(
       Diagnostic{.file = file,
                  .pointer = pointer + "/model_type",
-                 .expected = "a model_type whose tensors are known (zeroplan models lists them)",
+                 .expected = "a model_type whose class is known (zeroplan models lists them)",
                  .got = in_quotes(model_type),
                  .hint = std::move(hint)});
 }
@@ -271,7 +280,7 @@ Model read_model(const Json& config,
                                 .hint = "a config.json of transformers names it"});
   }
   const Family* family = families::find_family(model_type);
-  if (family == nullptr) unknown_type(model_type, file, pointer);
+  if (family == nullptr) unknown_type(model_type, config, file, pointer);
 
   const ConfigReader reader(config, file, pointer, std::string(family->config_class), findings);
   Model model;
@@ -287,9 +296,6 @@ Model read_model(const Json& config,
   reader.throw_problems();
   model.name = file;
   model.model_type = model_type;
-  if (!family->planned && model.not_planned_reason.empty()) {
-    families::not_planned(model, std::string(family->not_planned_reason));
-  }
   model.torch_dtype = stored_dtype(config);
   if (const std::string_view quantized = quantized_format(model); !quantized.empty()) {
     findings.notes.push_back(
@@ -349,17 +355,11 @@ std::optional<Json> config_of_path(const std::string& text, const std::string& f
   return read_config(*path);
 }
 
-std::vector<ModelFamily> model_families() {
-  std::vector<ModelFamily> rows;
-  for (const Family& family : families::all_families()) {
-    if (family.build != nullptr) {
-      rows.push_back({std::string(family.model_type), family.planned});
-    }
-  }
-  std::sort(rows.begin(), rows.end(), [](const ModelFamily& a, const ModelFamily& b) {
-    return a.model_type < b.model_type;
-  });
-  return rows;
+std::vector<std::string> model_types() {
+  std::vector<std::string> types;
+  for (const Family& family : families::all_families()) types.emplace_back(family.model_type);
+  std::sort(types.begin(), types.end());
+  return types;
 }
 
 }  // namespace zeroplan

@@ -88,11 +88,7 @@ struct ModelPreset {
 // All presets by name, read at the first call.
 const std::vector<ModelPreset>& model_presets();
 
-// The model_type values that can be read, in alphabetical order, and which of them are planned.
-struct ModelFamily {
-  std::string model_type;
-  bool planned = false;
-};
-std::vector<ModelFamily> model_families();
+// The model_type values that are known, in alphabetical order.
+std::vector<std::string> model_types();
 
 }  // namespace zeroplan

@@ -384,6 +384,11 @@ Model build_llama_like(const FamilyInput& input) {
   const LlamaTraits& traits = *llama_traits(input.model_type);
   const ConfigReader& config = input.config;
   const Head head = head_of(input, kDecoderHeads, Head::causal_lm);
+  if (traits.model_type == "olmo" && config.has({"d_model"})) {
+    config.problem("d_model",
+                   "a config of transformers' own class, as the checkpoints named -hf have it",
+                   "one of the first repositories, whose code is their own");
+  }
   LlamaLike llama = read_llama_like(config, traits);
   llama.layout = input.experts;
   Model model;

@@ -83,10 +83,7 @@ void require_planned(Resolver& r) {
   if (model.planned) return;
   r.problem(r.origin(ScenarioKey::model),
             "a model whose memory and time are modelled",
-            phrase("{} ({}): counted only, not modelled: {}",
-                   model.model_type,
-                   model.architecture,
-                   model.not_planned_reason),
+            phrase("{} ({}): {}", model.model_type, model.architecture, model.not_planned_reason),
             how_to_trace(""));
 }
 

@@ -9,14 +9,10 @@ Two kinds of cases:
 
 Both are recorded with 4.51, and once more with 5.17 for the model types that layout_configs_5.json
 has: they came later, or hold their experts in stacked parameters (parameter_counts_5.json).
-A third kind needs a newer library and has its own file, counted_totals.json:
-  counted    configs of families that are counted and not planned (counted_configs.json).
-repository_totals.json is for classes that transformers has not; each row names its source.
 
-Needs torch and transformers (no GPU, no weights): 5.23 for the third kind. Run from anywhere:
+Needs torch and transformers (no GPU, no weights). Run from anywhere:
   python3 tests/reference/count_parameters.py            # rewrites parameter_counts.json
   python3 tests/reference/count_parameters.py --five     # rewrites parameter_counts_5.json
-  python3 tests/reference/count_parameters.py --counted  # rewrites counted_totals.json
   python3 tests/reference/count_parameters.py --corpus DIR   # prints counts of DIR/*.json
 """
 
@@ -100,30 +96,6 @@ def write(result, path):
         file.write("\n".join(lines))
 
 
-def record_counted():
-    """Totals only: the module trees of these families are coarser than the library's."""
-    configs = read_configs("counted_configs.json")
-    rows = []
-    for config in configs:
-        mapping = dict(config)
-        architecture = mapping["architectures"][0]
-        if not hasattr(transformers, architecture):
-            # A class of the model's repository; the library's own has the same tensors.
-            names = {
-                "KimiK25ForConditionalGeneration": "Kimi_K25ForConditionalGeneration",
-                "MiniMaxM3ForCausalLM": "MiniMaxM3VLForCausalLM",
-            }
-            mapping["architectures"] = [names[architecture]]
-            if architecture == "MiniMaxM3ForCausalLM":
-                mapping["model_type"] = "minimax_m3_vl_text"  # the text model alone
-        rows.append({"config": config, "total": total(build(mapping))})
-    lines = ["{", f'"transformers": {json.dumps(transformers.__version__)},', '"counted": [']
-    lines.append(",\n".join(json.dumps(row) for row in rows))
-    lines.append("]\n}\n")
-    with open(os.path.join(HERE, "counted_totals.json"), "w", encoding="utf-8") as file:
-        file.write("\n".join(lines))
-
-
 def print_corpus(folder):
     for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
         with open(path, encoding="utf-8") as file:
@@ -139,8 +111,6 @@ def print_corpus(folder):
 if __name__ == "__main__":
     if len(sys.argv) == 3 and sys.argv[1] == "--corpus":
         print_corpus(sys.argv[2])
-    elif sys.argv[1:] == ["--counted"]:
-        record_counted()
     elif sys.argv[1:] == ["--five"]:
         configs = read_configs("layout_configs_5.json")
         types = {config["model_type"] for config in configs}

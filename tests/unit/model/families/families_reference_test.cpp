@@ -98,32 +98,6 @@ TEST_CASE("presets count what transformers counts at full size") {
   check_presets(reference_5());
 }
 
-TEST_CASE("counted families have the total that transformers counts, and are not planned") {
-  const Json root = read_json_file(ZEROPLAN_SOURCE_DIR "/tests/reference/counted_totals.json").root;
-  REQUIRE(root.find("counted")->items().size() >= 25);
-  for (const Json& row : root.find("counted")->items()) {
-    const Json& config = *row.find("config");
-    INFO(config.dump());
-    const Model model = read_model(config, "counted");
-    CHECK(count_parameters(model).total.count() == row.find("total")->as_integer());
-    CHECK_FALSE(model.planned);
-    CHECK_FALSE(model.not_planned_reason.empty());
-  }
-}
-
-// Their classes are not in transformers as the config names them; each row says what was counted.
-TEST_CASE("families of model repositories have the total of their classes") {
-  const std::string path = ZEROPLAN_SOURCE_DIR "/tests/reference/repository_totals.json";
-  const Json root = read_json_file(path).root;
-  REQUIRE(root.find("counted")->items().size() >= 11);
-  for (const Json& row : root.find("counted")->items()) {
-    INFO(row.find("source")->as_string());
-    const Model model = read_model(*row.find("config"), "counted");
-    CHECK(count_parameters(model).total.count() == row.find("total")->as_integer());
-    CHECK_FALSE(model.planned);
-  }
-}
-
 TEST_CASE("a module's parameters are the ones below its name, tied ones included") {
   const Json root = reference();
   for (const Json& row : root.find("layouts")->items()) {
