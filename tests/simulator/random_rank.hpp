@@ -78,17 +78,25 @@ class RandomRank {
     return writer_.since(begin);
   }
 
+  // A statement a draw: compilers differ in the order of a call's arguments.
+  template <typename Share>
+  TaskIndex kernel_of(const Share& drawn) {
+    const double memory = drawn();
+    const double multiprocessors = drawn();
+    const double duration_ms = 2.0 * drawn();
+    const double dispatch_ms = 0.2 * drawn();
+    return task(TaskKind::kernel, dispatch_ms, duration_ms, demands(multiprocessors, memory));
+  }
+
   void kernels() {
-    const TaskIndex kernel =
-        task(TaskKind::kernel, 0.2 * share(), 2.0 * share(), demands(share(), share()));
+    const TaskIndex kernel = kernel_of([&] { return share(); });
     for (std::int64_t i = below(3); i >= 0; --i) writer_.issue(kernel, kComputeStream);
     if (chance(30)) {
       writer_.issue(task(TaskKind::copy_to_host, 0.1, 3.0 * share(), demands(0.0, 0.3)), copies_);
       if (chance(50)) writer_.wait_stream(kComputeStream, copies_);
     }
     if (!skewed_ || own_() % 100 >= 60) return;
-    const TaskIndex more = task(
-        TaskKind::kernel, 0.2 * own_share(), 2.0 * own_share(), demands(own_share(), own_share()));
+    const TaskIndex more = kernel_of([&] { return own_share(); });
     writer_.issue(more, own_() % 2 == 0 ? kComputeStream : copies_);
     if (own_() % 100 < 30) writer_.host_wait_stream(copies_);
   }
@@ -99,17 +107,18 @@ class RandomRank {
       if (chance(50)) writer_.use_on_stream(slots_[slot], nccl_);
       writer_.release(slots_[slot]);
     } else {
-      writer_.allocate(slots_[slot],
-                       Bytes::mib(1 + below(60)),
-                       MemoryCategory::activations,
-                       chance(70) ? kComputeStream : nccl_);
+      const StreamId stream = chance(70) ? kComputeStream : nccl_;
+      const Bytes bytes = Bytes::mib(1 + below(60));
+      writer_.allocate(slots_[slot], bytes, MemoryCategory::activations, stream);
     }
     slot_held_[slot] = !slot_held_[slot];
   }
 
   void collective() {
+    const double bandwidth = 0.5 * share();
+    const double duration_ms = 0.1 + 3.0 * share();
     const TaskIndex all_reduce =
-        task(TaskKind::collective, 0.1, 0.1 + 3.0 * share(), demands(0.2, 0.5 * share()));
+        task(TaskKind::collective, 0.1, duration_ms, demands(0.2, bandwidth));
     writer_.wait_stream(nccl_, kComputeStream);
     writer_.issue(all_reduce, nccl_);
     if (chance(50)) writer_.wait_stream(kComputeStream, nccl_);
