@@ -21,6 +21,7 @@
 #include "cli/errors.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/line_reader.hpp"
+#include "cli/unknown_model.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/io_checkpoint.hpp"
 #include "model/predict/io_step_result.hpp"
@@ -49,6 +50,8 @@ struct BatchQuestion {
   const Arguments& arguments;
   const SimulateOptions& options;
   CheckpointOptions checkpoint;
+  std::ostream& log;
+  Translation words;
 };
 
 int number_of(const InputLine& line) {
@@ -89,7 +92,8 @@ Answer answer_to(const InputLine& line, const BatchQuestion& all) {
   try {
     const Json document = scenario_document_of(line, all.file);
     if (const Json* found = document.find("id")) id = *found;
-    const Scenario scenario = with_flags(parse_scenario(document, all.file), all.arguments);
+    const Scenario scenario = with_known_model(
+        with_flags(parse_scenario(document, all.file), all.arguments), all.log, all.words);
     const Plan plan = resolve(scenario);
     const StepResult result = simulate(plan, all.options);
     return {step_document(plan, result, all.checkpoint).dump() + "\n", "", result.fits};
@@ -111,7 +115,6 @@ class Batch {
  public:
   Batch(const std::string& path, BatchQuestion question, std::int64_t jobs, Streams streams)
       : question_(std::move(question)),
-        words_(question_.arguments.language),
         streams_(streams),
         threads_(std::min(jobs, kMostThreads)),
         lines_(path, kLongestLine, InterruptGuard::wake()) {}
@@ -178,7 +181,7 @@ class Batch {
       const Answer& answer = first->second;
       streams_.out.write(answer.output.data(), static_cast<std::streamsize>(answer.output.size()));
       streams_.out.flush();
-      if (!answer.error.empty()) streams_.log << words_.text(answer.error) << std::flush;
+      if (!answer.error.empty()) streams_.log << question_.words.text(answer.error) << std::flush;
       any_bad_ = any_bad_ || !answer.error.empty();
       all_fit_ = all_fit_ && answer.fits;
       held_bytes_ -= answer.bytes();
@@ -189,7 +192,6 @@ class Batch {
   }
 
   BatchQuestion question_;
-  Translation words_;
   Streams streams_;
   std::int64_t threads_ = 1;
   InterruptGuard guard_;
@@ -224,7 +226,12 @@ int run_batch(const std::string& file,
   }
   const std::int64_t jobs = arguments.integer("jobs", 1).value_or(1);
   const std::string shown = file == "-" ? "standard input" : file;
-  const BatchQuestion question{shown, arguments, options, checkpoint_options_of(arguments)};
+  const BatchQuestion question{shown,
+                               arguments,
+                               options,
+                               checkpoint_options_of(arguments),
+                               streams.log,
+                               Translation(arguments.language)};
   Batch batch(file, question, jobs, streams);
   batch.run();
   if (const auto code = interrupted()) return *code;

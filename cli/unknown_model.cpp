@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -45,8 +46,14 @@ std::optional<UnknownModel> unknown_model_of(const Json& said, const std::string
   return UnknownModel{text, fs::is_directory(text, none) ? text : "", *config};
 }
 
+std::string python_to_ask() {
+  const char* const named = std::getenv("ZEROPLAN_PYTHON");
+  return rehearsal::find_program(named == nullptr || *named == '\0' ? "python3" : named);
+}
+
 // "transformers 5.17.0, torch 2.11.0"; nothing where the Python has not both.
-std::optional<std::string> releases_in(const std::string& python) {
+std::optional<std::string> releases_of(const std::string& python) {
+  if (python.empty()) return std::nullopt;
   const rehearsal::Output said =
       rehearsal::run_and_read({python,
                                "-c",
@@ -112,10 +119,10 @@ std::optional<TracedModel> traced_if_unknown(const Json& said,
                                              const Translation& words) {
   const std::optional<UnknownModel> model = unknown_model_of(said, file);
   if (!model) return std::nullopt;
-  const char* const named = std::getenv("ZEROPLAN_PYTHON");
-  const std::string python =
-      rehearsal::find_program(named == nullptr || *named == '\0' ? "python3" : named);
-  const auto releases = python.empty() ? std::nullopt : releases_in(python);
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  static const std::string python = python_to_ask();
+  static const std::optional<std::string> releases = releases_of(python);
   if (!releases) return std::nullopt;
   const fs::path place = place_of(*model, *releases, attention);
   std::error_code none;
@@ -140,14 +147,23 @@ std::optional<TracedModel> traced_if_unknown(const Json& said,
   }
 }
 
+Scenario with_known_model(Scenario scenario, std::ostream& log, const Translation& words) {
+  const ExplicitValue* said = scenario.find(ScenarioKey::model);
+  if (said == nullptr) return scenario;
+  auto traced =
+      traced_if_unknown(said->value, said->origin.file, attention_of(scenario), log, words);
+  if (traced) scenario.set(ScenarioKey::model, std::move(traced->document), {traced->place, ""});
+  return scenario;
+}
+
 void trace_unknown_model(Arguments& arguments, std::ostream& log, const Translation& words) {
   const Scenario scenario = scenario_of(arguments);
   const ExplicitValue* said = scenario.find(ScenarioKey::model);
   if (said == nullptr) return;
-  auto traced =
-      traced_if_unknown(said->value, said->origin.file, attention_of(scenario), log, words);
-  if (!traced) return;
-  arguments.flags.set(ScenarioKey::model, std::move(traced->document), {traced->place, ""});
+  const Scenario known = with_known_model(scenario, log, words);
+  const ExplicitValue& model = *known.find(ScenarioKey::model);
+  if (model.origin.file == said->origin.file) return;
+  arguments.flags.set(ScenarioKey::model, model.value, model.origin);
 }
 
 }  // namespace zeroplan

@@ -20,14 +20,18 @@ struct TracedModel {
 
 // Of a scenario's `model` (hf_config.hpp), which `file` says; nothing where the model is known, no
 // Python has transformers, or tracing fails, which `log` is told: the reader refuses the model
-// then. `attention`: transformers' name, empty for its default.
+// then. `attention`: transformers' name, empty for its default. Threads that ask at once wait for
+// each other, so that a class is asked once.
 std::optional<TracedModel> traced_if_unknown(const Json& model,
                                              const std::string& file,
                                              const std::string& attention,
                                              std::ostream& log,
                                              const Translation& words);
 
-// traced_if_unknown() of the model of `arguments`: the document stands for it from here on.
+// The scenario with traced_if_unknown() of its model in the model's place.
+Scenario with_known_model(Scenario scenario, std::ostream& log, const Translation& words);
+
+// The same of `arguments`.
 void trace_unknown_model(Arguments& arguments, std::ostream& log, const Translation& words);
 
 }  // namespace zeroplan
