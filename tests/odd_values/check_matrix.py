@@ -211,13 +211,13 @@ def main():
     random_ = random.Random(options.seed)
     every = [(json.dumps(settings), random_.choice(SMALL), settings) for settings in pairs()]
     random_.shuffle(every)
-    some = every if options.full else every[:600]
+    some = every if options.full else every[:400]
     lines = [(f"{model} {what}", scenario(model, "2x2xA100-80G", settings)) for what, model, settings in some]
     random_lines = []
-    for _ in range(4000 if options.full else 300):
+    for _ in range(4000 if options.full else 200):
         model, gpus, settings = random_.choice(ALL_KINDS), random_.choice(MACHINES), drawn(random_)
         random_lines.append((f"{model} {gpus} {json.dumps(settings)}", scenario(model, gpus, settings)))
-    asked = list(commands(random_, 1000 if options.full else 30))
+    asked = list(commands(random_, 1000 if options.full else 15))
     end = time.time() + 60 * options.minutes
     left_out = 0
 
