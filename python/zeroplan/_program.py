@@ -72,6 +72,11 @@ def _of_clone() -> Optional[str]:
     return str(script) if (root / "CMakeLists.txt").is_file() and os.access(script, os.X_OK) else None
 
 
+def _environment() -> Dict[str, str]:
+    """The class of a model that the program does not know is asked in this Python, unless another is named."""
+    return {"ZEROPLAN_PYTHON": sys.executable or "python3", **os.environ}
+
+
 def run(
     words: Sequence[str], *, progress: Optional[bool] = None, text_in: Optional[str] = None, keep_log: bool = True
 ) -> Ended:
@@ -89,6 +94,7 @@ def run(
             stdin=subprocess.PIPE if text_in is not None else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log_to,
+            env=_environment(),
         )
     except OSError as error:
         os.close(reader)
@@ -215,4 +221,4 @@ class _LogReader(threading.Thread):
 def main() -> None:
     """`python -m zeroplan`: the program itself, in this process's place."""
     path = program()
-    os.execv(path, [path, *sys.argv[1:]])
+    os.execve(path, [path, *sys.argv[1:]], _environment())

@@ -203,6 +203,19 @@ class Errors(unittest.TestCase):
                 with self.assertRaisesRegex(zeroplan.ZeroplanError, "signal 11(?s:.*)went wrong"):
                     zeroplan.simulate("7B", "8xA100-80G")
 
+    def test_unknown_classes_are_asked_in_this_python(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "zeroplan")
+            path.write_text('#!/bin/sh\necho "python is $ZEROPLAN_PYTHON" >&2\nexit 9\n')
+            path.chmod(0o755)
+            for named in (None, "/of/mine/python"):
+                said = {"ZEROPLAN_PROGRAM": str(path), **({"ZEROPLAN_PYTHON": named} if named else {})}
+                with mock.patch.dict(os.environ, said):
+                    if not named:
+                        os.environ.pop("ZEROPLAN_PYTHON", None)
+                    with self.assertRaisesRegex(zeroplan.ZeroplanError, f"python is {re.escape(named or sys.executable)}"):
+                        zeroplan.simulate("7B", "8xA100-80G")
+
 
 INTERRUPTED = """
 import sys, zeroplan
