@@ -85,9 +85,10 @@ std::string last_line(std::string_view text) {
 Output run(const TraceRequest& request,
            const fs::path& folder,
            const std::vector<std::string>& variables) {
-  // Its own modules alone: PYTHONPATH of a rehearsal would watch this program. No GPU is asked.
+  // Its own modules alone: PYTHONPATH of a rehearsal would watch this program. No GPU is asked, and
+  // sets of a class have one order: the same class is the same document.
   std::vector<std::string> words = {
-      "/usr/bin/env", "PYTHONDONTWRITEBYTECODE=1", "CUDA_VISIBLE_DEVICES="};
+      "/usr/bin/env", "PYTHONDONTWRITEBYTECODE=1", "PYTHONHASHSEED=0", "CUDA_VISIBLE_DEVICES="};
   words.insert(words.end(), variables.begin(), variables.end());
   const char* const own = std::getenv("PYTHONPATH");
   words.push_back("PYTHONPATH=" + (folder / "python").string() +

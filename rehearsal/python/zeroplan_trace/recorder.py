@@ -35,7 +35,9 @@ class Recorder:
         self.events = []  # ("enter", module, input) ("leave", module, output) ("op", dict) ("drop", [roots])
         self.names = {}  # number of a tensor -> ("parameter" | "buffer" | "input", name)
         self._storages = {}  # address -> (weak reference, number of the first tensor, on the host)
-        self._places = collections.defaultdict(list)  # (address, offset, sizes, strides, dtype) -> numbers, the newest last
+        self._passing = {}  # the same, of storages that can go: the model holds its own for as long as it runs
+        # address -> {(address, offset, sizes, strides, dtype): numbers, the newest last}
+        self._places = collections.defaultdict(lambda: collections.defaultdict(list))
         self._saved = []  # numbers that autograd saved since the last operation
         self._last = None  # the operation before
         self.quiet = 0
@@ -61,22 +63,25 @@ class Recorder:
             self.poll()
             known = None
         if known is None:
-            self._storages[key[0]] = (StorageWeakRef(tensor.untyped_storage()), number, host)
+            self._storages[key[0]] = self._passing[key[0]] = (StorageWeakRef(tensor.untyped_storage()), number, host)
             root = number
         else:
             root = known[1]
         self.rows.append(Row(key[2], tensor.dtype, root, grad, key))
-        self._places[key].append(number)
+        self._places[key[0]][key].append(number)
         return number
 
     def name(self, tensor, kind, name, grad):
         number = self.new(tensor, grad)
         self.names[number] = (kind, name)
+        if kind != "input":
+            self._passing.pop(tensor.untyped_storage()._cdata, None)
         return number
 
     def number(self, tensor):
         """The number of a tensor that is there already; None: unknown."""
-        numbers = self._places.get(self._key(tensor))
+        key = self._key(tensor)
+        numbers = self._places.get(key[0], {}).get(key)
         if not numbers:
             return None
         wanted = bool(tensor.requires_grad)
@@ -100,17 +105,16 @@ class Recorder:
 
     def poll(self):
         """Notes the storages that went since the last event."""
-        gone = [address for address, (weak, _, _) in self._storages.items() if weak.expired()]
+        gone = [address for address, (weak, _, _) in self._passing.items() if weak.expired()]
         if not gone:
             return
         roots = []
         for address in gone:
+            del self._passing[address]
+            self._places.pop(address, None)
             _, root, host = self._storages.pop(address)
             if not host:
                 roots.append(root)
-        dead = set(gone)
-        for key in [key for key in self._places if key[0] in dead]:
-            del self._places[key]
         if roots:
             self._add(("drop", sorted(roots)))
 
@@ -156,6 +160,8 @@ class Recorder:
         address = tensor.untyped_storage()._cdata
         weak, root, _ = self._storages[address]
         self._storages[address] = (weak, root, False)
+        if address in self._passing:
+            self._passing[address] = self._storages[address]
         self._add(("op", {"op": "full", "in": [], "out": [root], "no_grad": True}))
         number = self.number(tensor)
         if number is not None and number != root:
