@@ -22,28 +22,21 @@ constexpr std::array kModels = {
     KnownNames{"deepseekr1distill",
                "it has the tensors of the Qwen or LLaMA it is made from: name that one, as "
                "qwen2.5-7b or llama-3.1-8b"},
-    KnownNames{"kimik2", "the forward pass of its own class is not modelled"},
-    KnownNames{"deepseekv32|minicpm3", "its multi-head latent attention is not modelled"},
-    KnownNames{"llama4",
-               "its text models are built in as llama-4-scout and llama-4-maverick; its vision "
-               "encoder is not modelled"},
-    KnownNames{"gemma3n|gemma4", "its mixed attention layers are not modelled"},
-    KnownNames{"kimilinear", "its gated linear attention is not modelled"},
-    KnownNames{"qwen3next|qwen35|qwen3.5",
-               "no config.json of that size is built in: give the path of the text model's own"},
-    KnownNames{"qwenvl|qwen2vl|qwen25vl|qwen3vl|internvl|llava|minicpmv|glm4v|phi3vision|pixtral|"
-               "molmo|llama3211bvision|llama3290bvision",
-               "its vision encoder is not modelled"},
-    KnownNames{"mamba|falconmamba|rwkv|nemotronh|jamba|zamba|recurrentgemma",
-               "its recurrent layers are not modelled"},
-    KnownNames{"dbrx|olmoe|phi35moe|grok|arctic|deepseekmoe|minimax|bailing|ling|glm45|glm46",
-               "the router and expert kernels of this family are not modelled"},
+    KnownNames{
+        "llama4",
+        "its text models are built in as llama-4-scout and llama-4-maverick; with its vision "
+        "encoder give the path of its own config.json"},
     KnownNames{"whisper|clip|stablediffusion|sdxl|flux|wav2vec",
                "only language models are modelled"},
-    KnownNames{"internlm3|commandrplus|commanda|stablelm|codegen|olmo3|"
-               "nemotron|exaone|"
-               "minicpm|solar|orion",
-               "no config.json of it is built in: give the path of its own"},
+    KnownNames{
+        "kimik2|kimilinear|deepseekv32|deepseekmoe|minicpm|gemma3n|gemma4|qwen3next|qwen35|qwen3.5|"
+        "qwenvl|qwen2vl|qwen25vl|qwen3vl|internvl|llava|glm4v|phi3vision|pixtral|molmo|"
+        "llama3211bvision|llama3290bvision|mamba|falconmamba|rwkv|nemotron|jamba|zamba|"
+        "recurrentgemma|dbrx|olmoe|olmo3|phi35moe|grok|arctic|minimax|bailing|ling|glm45|glm46|"
+        "internlm3|commandrplus|commanda|stablelm|codegen|exaone|solar|orion",
+        "no config.json of it is built in: give the path of its own; a class that is not known "
+        "here "
+        "is asked where python3 has transformers"},
 };
 
 // A GPU's name, without maker and size, begins with one of these: other makers' accelerators.

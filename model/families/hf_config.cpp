@@ -168,7 +168,7 @@ std::optional<std::string> known_text_model(const Json& config) {
                           printable(*text_model))
                  : did_you_mean(model_type, known);
   if (!hint.empty()) hint.append("; ");
-  hint.append(how_to_trace(file));
+  hint.append(how_to_trace(pointer.empty() ? file : ""));
   throw InputError(
       Diagnostic{.file = file,
                  .pointer = pointer + "/model_type",

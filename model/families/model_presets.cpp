@@ -255,7 +255,7 @@ std::string same_series(const std::vector<ModelPreset>& presets, std::string_vie
       .got = in_quotes(name),
       .hint = why_no_model(name)};
   if (!problem.hint.empty()) {
-    problem.got += ", which is known and not modelled";
+    problem.got += ", which is known and not built in";
     throw InputError(problem);
   }
   problem.hint = did_you_mean_same_number(name, names);

@@ -52,7 +52,7 @@ constexpr std::array kLeftOut = {
     "cli/models_command.cpp",                      // commands that speak English
     "cli/gpus_command.cpp",
     "cli/knobs_command.cpp",
-    "cli/calibrate_text.cpp",
+    "cli/calibrate_command.cpp",
     "cli/profile_command.cpp",
     "cli/validate_command.cpp",
     "cli/validate_text.cpp",
