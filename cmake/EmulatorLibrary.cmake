@@ -46,7 +46,8 @@ std::string_view @function@() {
 }
 }  // namespace zeroplan
 ]])
-  set_source_files_properties(${output} PROPERTIES OBJECT_DEPENDS ${library})
+  # Link-time optimization does not see the names that assembly defines.
+  set_source_files_properties(${output} PROPERTIES OBJECT_DEPENDS ${library} COMPILE_OPTIONS -fno-lto)
   add_dependencies(${target} ${name})
   target_sources(${target} PRIVATE ${output})
 endfunction()
