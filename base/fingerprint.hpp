@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <string_view>
 
 namespace zeroplan {
 
@@ -14,6 +15,9 @@ struct Fingerprint {
   void add(std::uint64_t word) {
     high = mix(high ^ word);
     low = mix(std::rotl(low, 23) + word);
+  }
+  void add_text(std::string_view text) {
+    for (const char c : text) add(static_cast<unsigned char>(c));
   }
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 

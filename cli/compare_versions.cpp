@@ -165,9 +165,9 @@ std::string warnings_text(const std::vector<ComparedSet>& compared, const Transl
   return text.empty() ? text : "\n" + words.text("Warnings:") + "\n" + text;
 }
 
-// What is asked about, a table with one row for each set, what changes between neighbouring sets in
-// words, and warnings of single sets. `strategy`: what fit chose; empty for a configuration that
-// was said.
+// The answer as text: what is asked about, a table with one row for each set, what changes between
+// neighbouring sets in words, and warnings of single sets. `strategy`: what fit chose; empty for a
+// configuration that was said.
 std::string compare_versions_text(const ComparedVersions& answer,
                                   const std::string& strategy,
                                   const Translation& words) {

@@ -40,8 +40,8 @@ namespace {
 constexpr std::size_t kLongestLine = std::size_t{16} << 20;
 constexpr std::int64_t kMostThreads = 256;
 
-// Of answers that wait for an earlier line's: enough that a line that takes a thousand times as
-// long as the others stops nobody.
+// The most answers that wait for an earlier line's: enough that a line that takes a thousand times
+// as long as the others stops nobody.
 constexpr std::int64_t kAnswersAThread = 1024;
 constexpr std::size_t kMostHeldBytes = std::size_t{256} << 20;
 

@@ -56,7 +56,7 @@ Phrase tune_question_line(const Plan& plan) {
       name(kPrecisionNames, plan.workload.precision));
 }
 
-// What was chosen, as what it is.
+// The words for what was chosen: fastest, smallest, simplest within the gap.
 Phrase choice_text(const TuneAnswer& answer, const TuneOptions& options) {
   const bool memory = options.objective == Objective::memory;
   if (!answer.top) {
@@ -172,7 +172,7 @@ Phrase impacts_text(const TuneAnswer& answer) {
   return text;
 }
 
-// What there was no time for.
+// A line for each thing that there was no time for.
 Phrase cut_off_text(const TuneAnswer& answer) {
   Phrase text;
   for (const Reason reason : answer.cut_off) {
@@ -258,7 +258,8 @@ Phrase tally_text(const TuneAnswer& answer) {
   return text;
 }
 
-// Of points that differ by less than this in speed and memory, the front shows the first.
+// Points that differ by less than this share in speed and memory are alike: the front shows the
+// first.
 constexpr double kAlike = 0.02;
 
 bool alike(const Evaluated& a, const Evaluated& b) {

@@ -65,7 +65,7 @@ std::optional<std::string> releases_of(const std::string& python) {
 }
 
 void add(Fingerprint& key, std::string_view text) {
-  for (const char c : text) key.add(static_cast<unsigned char>(c));
+  key.add_text(text);
   key.add(text.size());
 }
 
@@ -110,6 +110,14 @@ Json traced(const UnknownModel& model, const std::string& python, const std::str
   return document;
 }
 
+std::optional<TracedModel> traced_model_of(const Scenario& scenario,
+                                           std::ostream& log,
+                                           const Translation& words) {
+  const ExplicitValue* said = scenario.find(ScenarioKey::model);
+  if (said == nullptr) return std::nullopt;
+  return traced_if_unknown(said->value, said->origin.file, attention_of(scenario), log, words);
+}
+
 }  // namespace
 
 std::optional<TracedModel> traced_if_unknown(const Json& said,
@@ -148,22 +156,15 @@ std::optional<TracedModel> traced_if_unknown(const Json& said,
 }
 
 Scenario with_known_model(Scenario scenario, std::ostream& log, const Translation& words) {
-  const ExplicitValue* said = scenario.find(ScenarioKey::model);
-  if (said == nullptr) return scenario;
-  auto traced =
-      traced_if_unknown(said->value, said->origin.file, attention_of(scenario), log, words);
+  auto traced = traced_model_of(scenario, log, words);
   if (traced) scenario.set(ScenarioKey::model, std::move(traced->document), {traced->place, ""});
   return scenario;
 }
 
 void trace_unknown_model(Arguments& arguments, std::ostream& log, const Translation& words) {
-  const Scenario scenario = scenario_of(arguments);
-  const ExplicitValue* said = scenario.find(ScenarioKey::model);
-  if (said == nullptr) return;
-  const Scenario known = with_known_model(scenario, log, words);
-  const ExplicitValue& model = *known.find(ScenarioKey::model);
-  if (model.origin.file == said->origin.file) return;
-  arguments.flags.set(ScenarioKey::model, model.value, model.origin);
+  auto traced = traced_model_of(scenario_of(arguments), log, words);
+  if (!traced) return;
+  arguments.flags.set(ScenarioKey::model, std::move(traced->document), {traced->place, ""});
 }
 
 }  // namespace zeroplan

@@ -18,10 +18,10 @@ struct TracedModel {
   std::string place;  // in the user's cache, by the config, the releases and the attention
 };
 
-// Of a scenario's `model` (hf_config.hpp), which `file` says; nothing where the model is known, no
-// Python has transformers, or tracing fails, which `log` is told: the reader refuses the model
-// then. `attention`: transformers' name, empty for its default. Threads that ask at once wait for
-// each other, so that a class is asked once.
+// The document of a scenario's `model` (hf_config.hpp), which `file` says; nothing where the model
+// is known, no Python has transformers, or tracing fails, which `log` is told: the reader refuses
+// the model then. `attention`: transformers' name, empty for its default. Threads that ask at once
+// wait for each other, so that a class is asked once.
 std::optional<TracedModel> traced_if_unknown(const Json& model,
                                              const std::string& file,
                                              const std::string& attention,
@@ -31,7 +31,7 @@ std::optional<TracedModel> traced_if_unknown(const Json& model,
 // The scenario with traced_if_unknown() of its model in the model's place.
 Scenario with_known_model(Scenario scenario, std::ostream& log, const Translation& words);
 
-// The same of `arguments`.
+// `arguments` with the document in the place of their model.
 void trace_unknown_model(Arguments& arguments, std::ostream& log, const Translation& words);
 
 }  // namespace zeroplan

@@ -90,9 +90,7 @@ Json simulated_document(const Plan& plan,
                         Remedies remedies) {
   if (result.fits) return step_document(plan, result, checkpoint);
   const std::vector<Remedy> fit = fitting(std::move(remedies));
-  for (Limit& limit : result.limits) {
-    if (limit.cheapest_change.empty() && !fit.empty()) limit.cheapest_change = fit.front().change;
-  }
+  say_cheapest_change(fit, result);
   Json document = step_document(plan, result, checkpoint);
   document["remedies"] = to_json(fit);
   return document;

@@ -216,15 +216,18 @@ Remedies find_remedies(const Variations& variations,
   return find_remedies(PlanSubject(variations, result, options, resource), kEnough);
 }
 
-void add_cheapest_change(const Scenario& scenario, StepResult& result) {
-  const PredictOptions options;
-  const Variations variations(scenario);
-  const std::vector<Remedy> fit =
-      fitting(find_remedies(PlanSubject(variations, result, options, std::nullopt), 1), 1);
+void say_cheapest_change(const std::vector<Remedy>& fit, StepResult& result) {
   if (fit.empty()) return;
   for (Limit& limit : result.limits) {
     if (limit.cheapest_change.empty()) limit.cheapest_change = fit.front().change;
   }
+}
+
+void add_cheapest_change(const Scenario& scenario, StepResult& result) {
+  const PredictOptions options;
+  const Variations variations(scenario);
+  const PlanSubject subject(variations, result, options, std::nullopt);
+  say_cheapest_change(fitting(find_remedies(subject, 1), 1), result);
 }
 
 std::vector<Remedy> fitting(Remedies remedies, std::size_t most) {

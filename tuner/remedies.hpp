@@ -45,8 +45,10 @@ Remedies find_remedies(const Variations& variations,
                        const PredictOptions& options,
                        std::optional<Resource> resource = std::nullopt);
 
-// The cheapest of those that fit, in each limit of `result` that names no change. `scenario`: the
-// plan's, which does not fit.
+// Writes the first of `fit` into each limit of `result` that names no change.
+void say_cheapest_change(const std::vector<Remedy>& fit, StepResult& result);
+
+// The same with what find_remedies() finds for a plan that does not fit. `scenario`: the plan's.
 void add_cheapest_change(const Scenario& scenario, StepResult& result);
 
 // What of them is told: the first few that fit.

@@ -49,9 +49,7 @@ std::optional<TracedModel> traced_if_unknown(const Json& /*model*/,
                                              const Translation& /*words*/) {
   return std::nullopt;
 }
-Scenario with_known_model(Scenario scenario,
-                          std::ostream& /*log*/,
-                          const Translation& /*words*/) {
+Scenario with_known_model(Scenario scenario, std::ostream& /*log*/, const Translation& /*words*/) {
   return scenario;
 }
 void trace_unknown_model(Arguments& /*arguments*/,

@@ -37,7 +37,7 @@ class PhaseJudge {
 
   Demand demand(const RunPhase& phase) const {
     const Bytes outside = at(memory_.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
-    // What loading took of the host is gone by then.
+    // The host's memory for loading is free again by then.
     const HostMemory& host = memory_.host;
     const Bytes stays = host.peak_phase == Phase::load ? host.pinned : host.peak;
     const Bytes in_host = phase.host == Bytes::zero() ? Bytes::zero() : stays + phase.host;

@@ -82,8 +82,7 @@ std::string without_our_folder(std::string text) {
 
 std::string hash_of(std::string_view said) {
   Fingerprint print;
-  const std::string text = without_our_folder(std::string(said));
-  for (const char c : text) print.add(static_cast<unsigned char>(c));
+  print.add_text(without_our_folder(std::string(said)));
   return digits(print);
 }
 

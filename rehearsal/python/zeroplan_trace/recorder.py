@@ -35,7 +35,7 @@ class Recorder:
         self.events = []  # ("enter", module, input) ("leave", module, output) ("op", dict) ("drop", [roots])
         self.names = {}  # number of a tensor -> ("parameter" | "buffer" | "input", name)
         self._storages = {}  # address -> (weak reference, number of the first tensor, on the host)
-        self._passing = {}  # the same, of storages that can go: the model holds its own for as long as it runs
+        self._passing = {}  # addresses of storages that can go, the oldest first: the model holds its own while it runs
         # address -> {(address, offset, sizes, strides, dtype): numbers, the newest last}
         self._places = collections.defaultdict(lambda: collections.defaultdict(list))
         self._saved = []  # numbers that autograd saved since the last operation
@@ -63,7 +63,8 @@ class Recorder:
             self.poll()
             known = None
         if known is None:
-            self._storages[key[0]] = self._passing[key[0]] = (StorageWeakRef(tensor.untyped_storage()), number, host)
+            self._storages[key[0]] = (StorageWeakRef(tensor.untyped_storage()), number, host)
+            self._passing[key[0]] = None
             root = number
         else:
             root = known[1]
@@ -105,7 +106,7 @@ class Recorder:
 
     def poll(self):
         """Notes the storages that went since the last event."""
-        gone = [address for address, (weak, _, _) in self._passing.items() if weak.expired()]
+        gone = [address for address in self._passing if self._storages[address][0].expired()]
         if not gone:
             return
         roots = []
@@ -160,8 +161,6 @@ class Recorder:
         address = tensor.untyped_storage()._cdata
         weak, root, _ = self._storages[address]
         self._storages[address] = (weak, root, False)
-        if address in self._passing:
-            self._passing[address] = self._storages[address]
         self._add(("op", {"op": "full", "in": [], "out": [root], "no_grad": True}))
         number = self.number(tensor)
         if number is not None and number != root:
