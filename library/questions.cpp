@@ -49,6 +49,7 @@ constexpr std::array kTexts = {
     TextField{ScenarioKey::load_device, &Said1::load_device},
     TextField{ScenarioKey::optimizer, &Said1::optimizer},
     TextField{ScenarioKey::attention, &Said1::attention},
+    TextField{ScenarioKey::linear_attention, &Said1::linear_attention},
     TextField{ScenarioKey::activation_checkpointing, &Said1::activation_checkpointing},
     TextField{ScenarioKey::activation_offload, &Said1::activation_offload},
     TextField{ScenarioKey::engine, &Said1::engine},

@@ -104,6 +104,14 @@ inline constexpr std::array kTrlRows{
         "under FSDP2 with mixed precision the whole module is cast to fp32, frozen weights too",
         "accelerate/utils/fsdp_utils.py:fsdp2_prepare_model of 1.6.0 to 1.12.0; pull request "
         "3848"},
+    ReleaseRow{
+        ReleaseRule::misses_upcast_for_fully_shard,
+        Package::accelerate,
+        {1, 13, 0},
+        {1, 14, 0},
+        "under FSDP2 with mixed precision what is cast to fp32 is thrown away: weights that were "
+        "loaded in 16 bits are trained in 16 bits",
+        "accelerate/utils/fsdp_utils.py:fsdp2_prepare_model of 1.12.0 to 1.14.0"},
 };
 
 }  // namespace zeroplan::release_tables

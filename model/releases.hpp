@@ -183,6 +183,7 @@ enum class ReleaseRule : std::uint8_t {
   trl_counts_prompts,
   // --- accelerate ---
   casts_frozen_for_fully_shard,
+  misses_upcast_for_fully_shard,
   // --- pairs of releases that stop before the first step (model/plan/release_pairs.hpp) ---
   has_no_sync,
   enters_no_sync,

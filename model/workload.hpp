@@ -23,6 +23,10 @@ inline constexpr EnumNames<OptimizerName, 6> kOptimizerNames{
 enum class Attention { eager, sdpa, flash };
 inline constexpr EnumNames<Attention, 3> kAttentionNames{{"eager", "sdpa", "flash"}};
 
+// Whose code computes gated linear attention: PyTorch's own operations or flash-linear-attention's.
+enum class LinearAttention { torch, fla };
+inline constexpr EnumNames<LinearAttention, 2> kLinearAttentionNames{{"torch", "fla"}};
+
 enum class ActivationCheckpointing { none, full, selective };
 inline constexpr EnumNames<ActivationCheckpointing, 3> kActivationCheckpointingNames{
     {"none", "full", "selective"}};
@@ -99,6 +103,7 @@ struct Workload {
   OptimizerName optimizer = OptimizerName::adamw;
   OptimizerImplementation optimizer_implementation = OptimizerImplementation::foreach;
   Attention attention = Attention::sdpa;
+  LinearAttention linear_attention = LinearAttention::torch;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
   bool checkpoint_reentrant = true;
   ActivationOffload activation_offload = ActivationOffload::none;

@@ -141,6 +141,9 @@ Json workload_of(const Facts& facts) {
       optimizer_of(of_config != nullptr && of_config->is_string() ? of_config->as_string()
                                                                   : facts.text("optimizer"));
   workload["attention"] = attention_of(facts);
+  if (const std::string linear = facts.text("linear_attention"); !linear.empty()) {
+    workload["linear_attention"] = linear;
+  }
   workload["activation_checkpointing"] = facts.truth("checkpointing") ? "full" : "none";
   if (const Json* reentrant = facts.find("reentrant")) {
     workload["checkpoint_reentrant"] = *reentrant;

@@ -323,6 +323,28 @@ part_pytorch() {
     tee "$out/comparison.md"
 }
 
+# DeepSpeed compiles its Adam when it is first used. A build that was cut short leaves a lock, on which the next would
+# wait for ever; nobody else builds in this folder.
+build_deepspeed_ops() {
+  local status=0
+  TORCH_EXTENSIONS_DIR=$PWD/build/torch_extensions
+  # An environment may name 9.0a, on which DeepSpeed 0.19's builder ends.
+  TORCH_CUDA_ARCH_LIST=$("$python" -c 'import torch; print("{}.{}".format(*torch.cuda.get_device_capability()))') ||
+    TORCH_CUDA_ARCH_LIST=""
+  export TORCH_EXTENSIONS_DIR TORCH_CUDA_ARCH_LIST
+  [ -n "$TORCH_CUDA_ARCH_LIST" ] || unset TORCH_CUDA_ARCH_LIST
+  mkdir -p "$TORCH_EXTENSIONS_DIR"
+  find "$TORCH_EXTENSIONS_DIR" -name lock -delete
+  bounded "$python" -c 'from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
+FusedAdamBuilder().load()
+CPUAdamBuilder().load()' >"$work/ops.txt" 2>&1 || status=$?
+  [ "$status" -ne 0 ] || return 0
+  tail -n 1 "$work/ops.txt"
+  cp "$work/ops.txt" "$out/deepspeed_ops.txt"
+  settle "deepspeed's own kernels" "$status"
+  return 1
+}
+
 part_rehearse() {
   local kind status asked
   need_program || return 0
@@ -334,7 +356,8 @@ part_rehearse() {
     skip "rehearse: zeroplan knows no such GPU"
     return
   fi
-  for kind in memory time; do
+  build_deepspeed_ops || return 0
+  for kind in memory time ahead; do
     "$python" tests/reference/rehearsal/card_lines.py "$kind" "$product" >"$work/card_$kind.jsonl"
     asked=$work/card_$kind.jsonl
     if [ "$quick" = yes ]; then
@@ -383,25 +406,7 @@ part_deepspeed() {
     skip "deepspeed: $python has no deepspeed or no transformers"
     return
   fi
-  # DeepSpeed compiles its Adam when it is first used. A build that was cut short leaves a lock, on which the next
-  # would wait for ever; nobody else builds in this folder.
-  TORCH_EXTENSIONS_DIR=$PWD/build/torch_extensions
-  # An environment may name 9.0a, on which DeepSpeed 0.19's builder ends.
-  TORCH_CUDA_ARCH_LIST=$("$python" -c 'import torch; print("{}.{}".format(*torch.cuda.get_device_capability()))') ||
-    TORCH_CUDA_ARCH_LIST=""
-  export TORCH_EXTENSIONS_DIR TORCH_CUDA_ARCH_LIST
-  [ -n "$TORCH_CUDA_ARCH_LIST" ] || unset TORCH_CUDA_ARCH_LIST
-  mkdir -p "$TORCH_EXTENSIONS_DIR"
-  find "$TORCH_EXTENSIONS_DIR" -name lock -delete
-  bounded "$python" -c 'from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
-FusedAdamBuilder().load()
-CPUAdamBuilder().load()' >"$work/ops.txt" 2>&1 || status=$?
-  if [ "$status" -ne 0 ]; then
-    tail -n 1 "$work/ops.txt"
-    cp "$work/ops.txt" "$out/deepspeed_ops.txt"
-    settle "deepspeed's own kernels" "$status"
-    return
-  fi
+  build_deepspeed_ops || return 0
   bounded env CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-0}" "$python" configs/kit/measure.py \
     "$out/scenarios.jsonl" --ranks 1 --fork -o "$out/deepspeed.jsonl" --logs "$out/deepspeed_logs" --timeout 240 --once ||
     status=$?

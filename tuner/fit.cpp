@@ -320,11 +320,17 @@ std::optional<WithPackages> faster_with(const Question& question,
   const std::vector<Packages> choices = packages_to_try(question.scenario, chosen.plan);
   if (choices.empty()) return std::nullopt;
   const Question with = with_packages(question, choices.back());
+  const auto clearly = [&](const StrategyResult& row) {
+    return row.result.fits && kSafeShare * speed_of(row) > speed_of(chosen) &&
+           (!is_at_limit(row.result) || is_at_limit(chosen.result));
+  };
   auto best = found_roughly(with, options, offload_of(chosen.strategy));
-  const bool clearly = best && kSafeShare * speed_of(*best) > speed_of(chosen) &&
-                       (!is_at_limit(best->result) || is_at_limit(chosen.result));
-  if (!clearly) return std::nullopt;
-  return WithPackages{choices.back(), std::move(*best)};
+  if (best && clearly(*best)) return WithPackages{choices.back(), std::move(*best)};
+  // The fastest may be too near the limit; the plan itself is not.
+  for (StrategyResult& row : settle(with, {&chosen.strategy, 1}, options)) {
+    if (clearly(row)) return WithPackages{choices.back(), std::move(row)};
+  }
+  return std::nullopt;
 }
 
 // Of rows by the analytic estimate the one that it likes best and the simulator takes, which is

@@ -1,6 +1,7 @@
 #include "tuner/packages.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "model/implementations/hf_liger.hpp"
 #include "model/implementations/implementations.hpp"
@@ -38,14 +39,57 @@ bool may_fuse_loss(const Scenario& scenario, const Plan& plan) {
          plan.workload.precision != Precision::fp32 && !is_ppo(plan);
 }
 
+bool may_compute_linear_attention(const Scenario& scenario, const Plan& plan) {
+  return scenario.find(ScenarioKey::linear_attention) == nullptr &&
+         has_linear_attention(*plan.model) && plan.workload.precision != Precision::fp32;
+}
+
+struct PackageRow {
+  bool Packages::*chosen;
+  bool (*may)(const Scenario&, const Plan&);
+  std::string_view name;  // as pip knows it
+  ScenarioKey key;
+  std::string_view value;
+  std::string_view flag;
+  const char* sentence;
+};
+constexpr std::array kPackageRows = {
+    PackageRow{&Packages::flash_attention,
+               may_flash,
+               "flash-attn",
+               ScenarioKey::attention,
+               "flash",
+               "--attention flash",
+               "flash-attn is installed: assumed, for attention that keeps no scores (--attention "
+               "flash)"},
+    PackageRow{&Packages::fused_loss,
+               may_fuse_loss,
+               "liger-kernel",
+               ScenarioKey::fused_loss,
+               "",
+               "--fused-loss true",
+               "liger-kernel is installed: assumed, for a loss that never holds all logits "
+               "(--fused-loss true)"},
+    PackageRow{&Packages::linear_attention,
+               may_compute_linear_attention,
+               "flash-linear-attention",
+               ScenarioKey::linear_attention,
+               "fla",
+               "--linear-attention fla",
+               "flash-linear-attention is installed: assumed, for its kernels of linear attention "
+               "(--linear-attention fla)"},
+};
+
 std::string joined(const Packages& packages,
-                   std::string_view of_attention,
-                   std::string_view of_loss,
+                   std::string_view PackageRow::*part,
                    std::string_view between) {
-  if (packages.flash_attention && packages.fused_loss) {
-    return std::string(of_attention) + std::string(between) + std::string(of_loss);
+  std::string text;
+  for (const PackageRow& row : kPackageRows) {
+    if (!(packages.*row.chosen)) continue;
+    if (!text.empty()) text += between;
+    text += row.*part;
   }
-  return std::string(packages.fused_loss ? of_loss : of_attention);
+  return text;
 }
 
 }  // namespace
@@ -70,49 +114,52 @@ bool has_fused_attention(Plan plan, Attention attention) {
 
 std::vector<Packages> packages_to_try(const Scenario& scenario, const Plan& plan) {
   if (!takes_packages(plan) || !runs_packages(plan.cluster.gpu)) return {};
-  const bool flash = may_flash(scenario, plan);
-  const bool loss = may_fuse_loss(scenario, plan);
-  std::vector<Packages> choices;
-  if (flash) choices.push_back({.flash_attention = true});
-  if (loss) choices.push_back({.fused_loss = true});
-  if (flash && loss) choices.push_back({.fused_loss = true, .flash_attention = true});
+  std::vector<Packages> choices(1);
+  for (const PackageRow& row : kPackageRows) {
+    if (!row.may(scenario, plan)) continue;
+    const std::size_t without = choices.size();
+    for (std::size_t i = 0; i < without; ++i) {
+      choices.push_back(choices[i]);
+      choices.back().*row.chosen = true;
+    }
+  }
+  choices.erase(choices.begin());
+  const auto count = [](const Packages& packages) {
+    return std::count_if(kPackageRows.begin(), kPackageRows.end(), [&](const PackageRow& row) {
+      return packages.*row.chosen;
+    });
+  };
+  std::stable_sort(choices.begin(), choices.end(), [&](const Packages& a, const Packages& b) {
+    return count(a) < count(b);
+  });
   return choices;
 }
 
 Scenario with_packages(Scenario scenario, const Packages& packages) {
-  if (packages.fused_loss) scenario.set(ScenarioKey::fused_loss, Json(true), kPackages);
-  if (packages.flash_attention) {
-    scenario.set(ScenarioKey::attention, Json(name(kAttentionNames, Attention::flash)), kPackages);
+  for (const PackageRow& row : kPackageRows) {
+    if (!(packages.*row.chosen)) continue;
+    scenario.set(row.key, row.value.empty() ? Json(true) : Json(row.value), kPackages);
   }
   return scenario;
 }
 
 Packages chosen_packages(const Scenario& scenario) {
-  const auto chosen = [&](ScenarioKey key) {
-    const ExplicitValue* said = scenario.find(key);
-    return said != nullptr && said->origin.file == kPackages.file;
-  };
-  return {chosen(ScenarioKey::fused_loss), chosen(ScenarioKey::attention)};
+  Packages chosen;
+  for (const PackageRow& row : kPackageRows) {
+    const ExplicitValue* said = scenario.find(row.key);
+    chosen.*row.chosen = said != nullptr && said->origin.file == kPackages.file;
+  }
+  return chosen;
 }
 
-std::string names_of(const Packages& packages) {
-  return joined(packages, "flash-attn", "liger-kernel", ", ");
-}
+std::string names_of(const Packages& packages) { return joined(packages, &PackageRow::name, ", "); }
 
-std::string flags_of(const Packages& packages) {
-  return joined(packages, "--attention flash", "--fused-loss true", " ");
-}
+std::string flags_of(const Packages& packages) { return joined(packages, &PackageRow::flag, " "); }
 
 std::vector<Phrase> sentences_of(const Packages& packages) {
   std::vector<Phrase> sentences;
-  if (packages.flash_attention) {
-    sentences.emplace_back(
-        "flash-attn is installed: assumed, for attention that keeps no scores (--attention flash)");
-  }
-  if (packages.fused_loss) {
-    sentences.emplace_back(
-        "liger-kernel is installed: assumed, for a loss that never holds all logits (--fused-loss "
-        "true)");
+  for (const PackageRow& row : kPackageRows) {
+    if (packages.*row.chosen) sentences.emplace_back(row.sentence);
   }
   return sentences;
 }

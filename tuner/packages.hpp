@@ -1,10 +1,11 @@
-// What the model's code can run on beside what every environment has: Liger's fused loss and the
-// flash-attn package. They cost nothing but an installation, and the kit starts them; so plans
-// without them come first, and an answer that needs them names them.
+// What the model's code can run on beside what every environment has: Liger's fused loss, the
+// flash-attn package and flash-linear-attention. They cost nothing but an installation, and the kit
+// starts them; so plans without them come first, and an answer that needs them names them.
 //
 // Tried are those that nobody said anything about, that make a difference to the class and that
 // the GPU can run: where logits decide (large vocabulary, long sequences) Liger's loss, where the
-// class has no attention of PyTorch's (GPT-J; older releases of transformers) flash-attn.
+// class has no attention of PyTorch's (GPT-J; older releases of transformers) flash-attn, where
+// layers have gated linear attention the kernels for it.
 // Checked by tests/unit/tuner/packages_test.cpp.
 #pragma once
 
@@ -17,10 +18,11 @@
 namespace zeroplan {
 
 struct Packages {
-  bool fused_loss = false;       // liger-kernel
-  bool flash_attention = false;  // flash-attn
+  bool fused_loss = false;        // liger-kernel
+  bool flash_attention = false;   // flash-attn
+  bool linear_attention = false;  // flash-linear-attention
 
-  bool any() const { return fused_loss || flash_attention; }
+  bool any() const { return fused_loss || flash_attention || linear_attention; }
   friend bool operator==(const Packages&, const Packages&) = default;
 };
 

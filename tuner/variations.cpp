@@ -137,6 +137,8 @@ Json value_of(const Plan& plan, ScenarioKey key) {
       return Json(name(kActivationCheckpointingNames, workload.activation_checkpointing));
     case ScenarioKey::attention:
       return Json(name(kAttentionNames, workload.attention));
+    case ScenarioKey::linear_attention:
+      return Json(name(kLinearAttentionNames, workload.linear_attention));
     case ScenarioKey::precision:
       return Json(name(kPrecisionNames, workload.precision));
     case ScenarioKey::fused_loss:

@@ -71,6 +71,7 @@ struct GraphOptions {
   DType dtype = DType::bf16;              // of weights and activations
   std::optional<DType> autocast;          // torch.autocast around the forward pass
   Attention attention = Attention::sdpa;  // what is asked for; hf::Context has what the class does
+  LinearAttention linear_attention = LinearAttention::torch;
   Implementation implementation = Implementation::hf;
   Version transformers{4, 50};
   Version torch{2, 6};

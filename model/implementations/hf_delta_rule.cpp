@@ -229,4 +229,220 @@ Tensor chunk_gated_delta_rule(Tape& t, const DeltaRuleInputs& given, Tensor& sta
   return aten::to_contiguous(t, f.out, given.query.dtype());
 }
 
+// --- flash-linear-attention
+
+namespace {
+
+// What ctx.save_for_backward keeps: normed queries and keys with the reciprocals of their lengths,
+// sums of decays within chunks, and the inverse of each chunk's system.
+struct FlaSaved {
+  Tensor query, query_length, key, key_length, value, decay, beta, inverse;
+};
+
+// Sizes of the kernels' grids.
+struct FlaShape {
+  std::int64_t batch = 0, sequence = 0, heads = 0, chunks = 0, key_dim = 0, value_dim = 0;
+
+  Shape states() const { return {batch, chunks, heads, key_dim, value_dim}; }
+  Shape numbers() const { return {batch, sequence, heads}; }
+  // `columns` by `inner` products for each chunk of each head.
+  MatrixProduct product(std::int64_t columns, std::int64_t inner, DType dtype) const {
+    return {batch * heads * chunks, kChunk, columns, inner, dtype};
+  }
+};
+
+FlaShape fla_shape(const Tensor& query, const Tensor& value) {
+  const std::int64_t sequence = query.size(1);
+  return {query.size(0),
+          sequence,
+          value.size(2),
+          (sequence + kChunk - 1) / kChunk,
+          query.size(3),
+          value.size(3)};
+}
+
+// One Triton kernel that reads and writes `traffic` and multiplies like `product`.
+void fla_kernel(Tape& t, std::string_view name, Bytes traffic, const MatrixProduct& product) {
+  t.launch({.name = name, .kind = OpKind::matmul, .traffic = traffic, .library = Library::own},
+           product);
+}
+
+Tensor like(Tape& t, const Tensor& x) { return t.empty(x.shape().as_contiguous(), x.dtype()); }
+
+// l2norm_fwd
+Tensor fla_l2_norm(Tape& t, const Tensor& x, Tensor& length) {
+  Tensor out = like(t, x);
+  length = t.empty(Shape{x.size(0), x.size(1), x.size(2)}, DType::fp32);
+  t.launch({.name = "l2norm_fwd", .traffic = x.bytes() + out.bytes() + length.bytes()});
+  return out;
+}
+
+// l2norm_bwd
+Tensor fla_l2_norm_gradient(Tape& t, const Tensor& normed, const Tensor& gradient) {
+  Tensor out = like(t, normed);
+  t.launch({.name = "l2norm_bwd", .traffic = normed.bytes() + gradient.bytes() + out.bytes()});
+  return out;
+}
+
+Tensor fla_local_cumsum(Tape& t, const Tensor& decay) {
+  Tensor out = t.empty(decay.shape().as_contiguous(), DType::fp32);
+  t.launch({.name = "chunk_local_cumsum", .traffic = decay.bytes() + out.bytes()});
+  return out;
+}
+
+// What a chunk adds to the states: weights of what is there (w) and new values (u).
+struct FlaRows {
+  Tensor w, u;
+};
+
+// recompute_w_u_fwd
+FlaRows fla_rows(Tape& t, const FlaShape& f, const FlaSaved& saved) {
+  FlaRows rows;
+  rows.w = like(t, saved.key);
+  rows.u = like(t, saved.value);
+  fla_kernel(t,
+             "recompute_w_u_fwd",
+             (saved.key.bytes() + saved.value.bytes()) * 2 + saved.inverse.bytes(),
+             f.product(f.key_dim + f.value_dim, kChunk, saved.key.dtype()));
+  return rows;
+}
+
+struct FlaStates {
+  Tensor states, values, last;
+};
+
+// chunk_gated_delta_rule_fwd_h: the state before each chunk, and the values that it takes up.
+FlaStates fla_states(
+    Tape& t, const FlaShape& f, const FlaSaved& saved, const FlaRows& rows, bool caches) {
+  FlaStates made;
+  made.states = t.empty(f.states(), saved.key.dtype());
+  if (caches) {
+    made.last = t.empty(Shape{f.batch, f.heads, f.key_dim, f.value_dim}, DType::fp32);
+    t.launch({.name = "zeros", .kind = OpKind::fill, .traffic = made.last.bytes()});
+  }
+  made.values = like(t, rows.u);
+  fla_kernel(t,
+             "chunk_gated_delta_rule_fwd_h",
+             rows.w.bytes() + saved.key.bytes() + rows.u.bytes() * 2 + made.states.bytes(),
+             f.product(2 * f.value_dim, f.key_dim, saved.key.dtype()));
+  return made;
+}
+
+Tensor fla_forward(Tape& t, const FlaShape& f, FlaSaved& saved, bool caches, Tensor& state) {
+  saved.inverse = t.empty(Shape{f.batch, f.sequence, f.heads, kChunk}, saved.key.dtype());
+  t.launch({.name = "zeros", .kind = OpKind::fill, .traffic = saved.inverse.bytes()});
+  fla_kernel(t,
+             "chunk_gated_delta_rule_fwd_kkt_solve",
+             saved.key.bytes() + saved.inverse.bytes(),
+             f.product(kChunk, f.key_dim, saved.key.dtype()));
+  const FlaRows rows = fla_rows(t, f, saved);
+  FlaStates states = fla_states(t, f, saved, rows, caches);
+  state = states.last;
+  Tensor out = like(t, saved.value);
+  fla_kernel(t,
+             "chunk_fwd_o",
+             saved.query.bytes() + saved.key.bytes() + out.bytes() * 2 + states.states.bytes(),
+             f.product(2 * f.value_dim + kChunk, f.key_dim, saved.key.dtype()));
+  return out;
+}
+
+struct FlaGradients {
+  Tensor query, key, value, decay, beta;
+};
+
+// chunk_gated_delta_rule_bwd, whose variables live until it returns.
+FlaGradients fla_backward(Tape& t, const FlaSaved& saved, const Tensor& out) {
+  const FlaShape f = fla_shape(saved.query, saved.value);
+  const DType dtype = saved.key.dtype();
+  const FlaRows rows = fla_rows(t, f, saved);
+  const FlaStates states = fla_states(t, f, saved, rows, false);
+  Tensor values = like(t, out);
+  fla_kernel(t,
+             "chunk_bwd_dv_local",
+             saved.query.bytes() + saved.key.bytes() + out.bytes() * 2,
+             f.product(f.value_dim + f.key_dim, kChunk, dtype));
+  const Tensor state_gradients = t.empty(f.states(), dtype);
+  {
+    const Tensor before = values;
+    values = like(t, before);
+    fla_kernel(t,
+               "chunk_gated_delta_rule_bwd_dhu",
+               saved.query.bytes() + saved.key.bytes() + rows.w.bytes() + out.bytes() * 3 +
+                   state_gradients.bytes(),
+               f.product(3 * f.value_dim, f.key_dim, dtype));
+  }
+  FlaGradients made;
+  made.query = like(t, saved.query);
+  made.key = like(t, saved.key);
+  made.decay = t.empty(f.numbers(), DType::fp32);
+  const Tensor row_gradients = like(t, rows.w);
+  fla_kernel(t,
+             "chunk_bwd_dqkwg",
+             (saved.query.bytes() + saved.key.bytes() + rows.w.bytes()) * 2 + out.bytes() * 3 +
+                 states.states.bytes() * 2,
+             f.product(4 * f.value_dim, f.key_dim, dtype));
+  const Tensor summed = t.empty(f.numbers(), DType::fp32);
+  t.launch({.name = "sum", .kind = OpKind::reduction, .traffic = summed.bytes() * 2});
+  made.decay = summed;
+  const Tensor more_keys = like(t, saved.key);
+  made.value = like(t, saved.value);
+  const Tensor more_decay = t.empty(f.numbers(), DType::fp32);
+  made.beta = like(t, saved.beta);
+  fla_kernel(t,
+             "prepare_wy_repr_bwd",
+             saved.key.bytes() * 3 + saved.value.bytes() * 3 + saved.inverse.bytes(),
+             f.product(2 * (f.key_dim + f.value_dim), kChunk, dtype));
+  t.launch({.name = "add_", .traffic = made.key.bytes() * 3});
+  t.launch({.name = "add_", .traffic = made.decay.bytes() * 3});
+  made.decay = fla_local_cumsum(t, made.decay);
+  return made;
+}
+
+}  // namespace
+
+Tensor fla_chunk_gated_delta_rule(Tape& t,
+                                  const DeltaRuleInputs& given,
+                                  bool caches,
+                                  Tensor& state) {
+  const FlaShape f = fla_shape(given.query, given.value);
+  const std::vector<const Tensor*> inputs = {
+      &given.query, &given.key, &given.value, &given.decay, &given.beta};
+  const bool trains = t.trains({&given.query, &given.key, &given.value, &given.decay, &given.beta});
+  FlaSaved saved;
+  Tensor out;
+  {
+    // input_guard's arguments live until forward returns.
+    const Tensor query = aten::contiguous(t, given.query.detached());
+    const Tensor key = aten::contiguous(t, given.key.detached());
+    saved.value = aten::contiguous(t, given.value.detached());
+    saved.beta = given.beta.detached();
+    saved.query = fla_l2_norm(t, query, saved.query_length);
+    saved.key = fla_l2_norm(t, key, saved.key_length);
+    saved.decay = fla_local_cumsum(t, given.decay.detached());
+    out = fla_forward(t, f, saved, caches, state);
+  }
+  if (!trains) return out;
+  for (Tensor* x : {&saved.query,
+                    &saved.query_length,
+                    &saved.key,
+                    &saved.key_length,
+                    &saved.value,
+                    &saved.decay,
+                    &saved.beta,
+                    &saved.inverse}) {
+    *x = t.save(*x);
+  }
+  t.record({&out}, inputs, [saved](Backward& b) {
+    FlaGradients made = fla_backward(b.tape, saved, aten::contiguous(b.tape, b.gradient()));
+    made.query = fla_l2_norm_gradient(b.tape, saved.query, made.query);
+    made.key = fla_l2_norm_gradient(b.tape, saved.key, made.key);
+    b.give(0, std::move(made.query));
+    b.give(1, std::move(made.key));
+    b.give(2, std::move(made.value));
+    b.give(3, std::move(made.decay));
+    b.give(4, std::move(made.beta));
+  });
+  return out;
+}
+
 }  // namespace zeroplan::hf

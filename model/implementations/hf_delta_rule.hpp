@@ -1,6 +1,6 @@
 // The gated delta rule of transformers 5.17 in PyTorch's own operations (modeling_qwen3_5.py,
-// torch_chunk_gated_delta_rule): what layers with linear attention run where the packages
-// flash-linear-attention and causal-conv1d are not installed.
+// torch_chunk_gated_delta_rule), which layers with linear attention run where the package
+// flash-linear-attention is not installed, and by that package's kernels.
 #pragma once
 
 #include "model/implementations/hf_common.hpp"
@@ -20,5 +20,14 @@ struct DeltaRuleInputs {
 // (b, s, heads, value_dim) in the dtype of the query; `state` is what the sequence leaves behind,
 // (b, heads, key_dim, value_dim) in fp32.
 Tensor chunk_gated_delta_rule(Tape& t, const DeltaRuleInputs& given, Tensor& state);
+
+// The same by flash-linear-attention 0.6 (fla/ops/gated_delta_rule/chunk.py,
+// ChunkGatedDeltaRuleFunction with use_qk_l2norm_in_kernel), whose Triton kernels keep what goes in
+// and one matrix a chunk, and recompute the rest. `state` is there where `caches` is. Left out: that
+// a short batch has too few heads to fill the GPU in the scan over chunks.
+Tensor fla_chunk_gated_delta_rule(Tape& t,
+                                  const DeltaRuleInputs& given,
+                                  bool caches,
+                                  Tensor& state);
 
 }  // namespace zeroplan::hf

@@ -261,9 +261,11 @@ Tensor linear_attention(Tape& t, const Context& c, const Tensor& hidden) {
     given.key = aten::repeat_heads(t, given.key, group);
   }
   Tensor state;
-  Tensor out = chunk_gated_delta_rule(t, given, state);
   const bool caches =
       c.options.use_cache && c.options.checkpointing == ActivationCheckpointing::none;
+  Tensor out = c.options.linear_attention == LinearAttention::fla
+                   ? fla_chunk_gated_delta_rule(t, given, caches, state)
+                   : chunk_gated_delta_rule(t, given, state);
   if (caches) {
     t.hold(state);
   } else {
@@ -300,9 +302,15 @@ Tensor hybrid_layer(Tape& t, const Context& c) {
 }
 
 void note_hybrid_assumptions(GraphAssembler& assembler, const Context& c) {
-  assembler.assume(
-      "Linear attention runs PyTorch's own operations: flash-linear-attention and causal-conv1d "
-      "are not installed.");
+  if (c.options.linear_attention == LinearAttention::torch) {
+    assembler.assume(
+        "Linear attention runs PyTorch's own operations: flash-linear-attention and causal-conv1d "
+        "are not installed.");
+  } else {
+    assembler.assume(
+        "Linear attention runs flash-linear-attention's kernels, its convolution PyTorch's: "
+        "causal-conv1d is not installed.");
+  }
   if (!c.acts(ReleaseRule::linear_attention_described)) {
     assembler.assume("Linear attention of this release is described by transformers 5.17.");
   }

@@ -138,6 +138,8 @@ ModelGraph build_two(const Model& model, const GraphOptions& options) {
 
 }  // namespace
 
+bool has_linear_attention(const Model& model) { return model.implementation_family == "hybrid"; }
+
 ModelGraph build_graph(const Model& model, const GraphOptions& options) {
   if (!model.planned)
     fail("/model", "a model whose operations are known", model.not_planned_reason);

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "model/graph/traced_graph.hpp"
+#include "model/implementations/implementations.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/releases.hpp"
 
@@ -48,9 +49,21 @@ Attention default_attention(Resolver& r) {
   return Attention::sdpa;
 }
 
+void resolve_linear_attention(Resolver& r) {
+  LinearAttention& attention = r.plan.workload.linear_attention;
+  const auto said = r.text(ScenarioKey::linear_attention);
+  if (said) attention = *find(kLinearAttentionNames, std::string_view(*said));
+  if (attention == LinearAttention::torch || has_linear_attention(*r.plan.model)) return;
+  r.warn(phrase("{}: without effect, no layer of {} has gated linear attention that is described",
+                r.origin(ScenarioKey::linear_attention).pointer,
+                r.plan.model->architecture));
+  attention = LinearAttention::torch;
+}
+
 }  // namespace
 
 void resolve_attention(Resolver& r) {
+  resolve_linear_attention(r);
   Attention& attention = r.plan.workload.attention;
   const auto said = r.text(ScenarioKey::attention);
   if (!said) {

@@ -79,6 +79,9 @@ Json workload_json(const Workload& workload) {
        {"pipeline_parallel", workload.pipeline_parallel},
        {"tensor_parallel", workload.tensor_parallel},
        {"sequence_parallel", workload.sequence_parallel}});
+  if (workload.linear_attention != LinearAttention::torch) {
+    object["linear_attention"] = name(kLinearAttentionNames, workload.linear_attention);
+  }
   if (workload.gradients_held) object["gradients_held"] = true;
   if (workload.engine == TrainingEngine::fsdp &&
       workload.sync_each_batch != reduces_by_default(workload)) {

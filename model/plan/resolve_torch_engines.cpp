@@ -42,6 +42,14 @@ DType checkpoint_dtype(const Plan& plan) {
                                                           : DType::fp32;
 }
 
+// Under FSDP accelerate makes weights of 16 bits fp32, where its release does not lose them.
+bool trains_as_loaded(const Plan& plan) {
+  const Workload& work = plan.workload;
+  return work.engine == TrainingEngine::ddp ||
+         (work.engine == TrainingEngine::fsdp && work.fsdp_version == 2 &&
+          plan.software.accelerate_acts(ReleaseRule::misses_upcast_for_fully_shard));
+}
+
 struct LoadedWeights {
   DType dtype = DType::fp32;
   bool pure = false;  // no mixed precision beside it
@@ -69,12 +77,18 @@ LoadedWeights loaded_weights(Resolver& r) {
   if (plan.workload.method != Method::full) return {compute, false};
   const bool loads = plan.workload.frontend == Frontend::hf_trainer &&
                      plan.workload.implementation == Implementation::hf &&
-                     plan.workload.engine == TrainingEngine::ddp && compute != DType::fp32 &&
+                     trains_as_loaded(plan) && compute != DType::fp32 &&
                      plan.trainer == nullptr && !r.ds_config_mixes &&
                      plan.software.transformers_act(ReleaseRule::loads_as_stored);
   if (!loads) return {};
   const DType stored = checkpoint_dtype(plan);
   if (stored == DType::fp32) return {};
+  if (plan.workload.engine == TrainingEngine::fsdp) {
+    r.assume(
+        phrase("accelerate {} leaves 16-bit weights as they are under FSDP2's mixed precision; "
+               "others make them fp32",
+               to_string(plan.software.accelerate)));
+  }
   r.assume(
       phrase("weights, gradients and Adam's states are in {}, as the checkpoint is: "
              "from_pretrained of transformers {} keeps its format (--dtype fp32: with "
@@ -200,7 +214,7 @@ void resolve_fsdp(Resolver& r) {
   fsdp.compute_dtype = plan.engine.model_dtype;
   fsdp.storage_dtype = casts_frozen_weights(plan) ? DType::fp32 : loaded.dtype;
   const bool upcasts = !adapters && !loaded.pure && loaded.dtype != DType::fp32 &&
-                       plan.workload.frontend == Frontend::hf_trainer;
+                       plan.workload.frontend == Frontend::hf_trainer && !trains_as_loaded(plan);
   if (upcasts) {
     fsdp.storage_dtype = DType::fp32;
     r.assume(

@@ -33,6 +33,7 @@ enum class ScenarioKey {
   load_device,
   optimizer,
   attention,
+  linear_attention,
   activation_checkpointing,
   checkpoint_reentrant,
   activation_offload,

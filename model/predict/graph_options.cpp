@@ -131,6 +131,7 @@ GraphOptions graph_options(const Plan& plan) {
   const bool pairs =
       plan.trainer != nullptr && (plan.trainer->rows() > 1 || plan.trainer->generates());
   options.mask = has_padded_rows(workload) || pairs ? MaskKind::padded : MaskKind::none;
+  options.linear_attention = workload.linear_attention;
   options.fused_loss = workload.fused_loss;
   options.tiled_mlp = workload.tiled_mlp;
   options.use_cache = workload.use_cache;

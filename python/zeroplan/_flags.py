@@ -56,6 +56,7 @@ class RunFlags(TypedDict, total=False):
     """gpu or cpu."""
     optimizer: str
     attention: str
+    linear_attention: str
     """eager, sdpa or flash."""
     activation_checkpointing: Union[str, bool]
     """none, full or selective."""

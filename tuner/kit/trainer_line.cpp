@@ -132,7 +132,7 @@ std::string pinned_packages(const Plan& plan, const char* separator) {
   if (plan.trainer != nullptr && plan.trainer->code == TrainerCode::trl) {
     add("trl", to_string(software.trl));
   }
-  add("accelerate", set != nullptr ? set->accelerate : "");
+  add("accelerate", to_string(software.accelerate));
   if (plan.workload.method != Method::full) add("peft", set != nullptr ? set->peft : "");
   if (plan.workload.optimizer == OptimizerName::adamw8bit ||
       plan.workload.method == Method::qlora) {
@@ -140,6 +140,7 @@ std::string pinned_packages(const Plan& plan, const char* separator) {
   }
   if (plan.workload.fused_loss) add("liger-kernel", "");
   if (plan.workload.attention == Attention::flash) add("flash-attn", "");
+  if (plan.workload.linear_attention == LinearAttention::fla) add("flash-linear-attention", "");
   return text;
 }
 

@@ -4,6 +4,7 @@ A line of the record for each fact, when it is known.
 """
 import functools
 import os
+import sys
 import weakref
 
 from . import records
@@ -101,6 +102,9 @@ def _note_model(model, args, kwargs):
     if checkpointing:
         once("reentrant", _reentrant(model))
     once("fused_loss", _loses_in_kernels(model.forward))
+    # transformers takes its kernels where the package can be imported.
+    if "fla" in sys.modules and any(name.endswith("linear_attn") for name, _ in model.named_modules()):
+        once("linear_attention", "fla")
     once("attention", getattr(model.config, "_attn_implementation", None))
     if torch.is_autocast_enabled():
         once("mixed_precision", str(torch.get_autocast_gpu_dtype()).replace("torch.", ""))

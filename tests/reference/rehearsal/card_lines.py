@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Configurations for a card that is there, as lines for scripts/rehearse_matrix.py --real-gpu: card_lines.py memory|time GPU > LINES.jsonl
+"""Configurations for a card that is there, as lines for scripts/rehearse_matrix.py --real-gpu: card_lines.py memory|time|ahead GPU > LINES.jsonl
 
 The newest set of versions. `memory`: each mechanism once, on one rank and as a rank of several, small enough that three
 run beside each other on 80 GB. `time`: steps to be timed, alone: of one rank, and of ranks as people published them.
+`ahead`: reserved memory where the host runs ahead of the GPU, alone too: long steps of several ranks.
 """
 import json
 import sys
@@ -74,6 +75,23 @@ def time(gpu):
     yield line("llama-3-8b", stage=3, ranks=8, sequence=4096, batch=2, checkpointing="ckn", gpu=gpu, steps=8)
 
 
+def ahead(gpu):
+    seven, eight = "mistral-7b-v0.1", "llama-3-8b"
+    of_eight = dict(stage=3, ranks=8, gpu=gpu, steps=6)
+    yield line(seven, sequence=2048, batch=4, checkpointing="ckn", **of_eight)
+    yield line(eight, sequence=4096, batch=2, checkpointing="ckn", **of_eight)
+    yield line(eight, sequence=4096, batch=4, checkpointing="ckr", **of_eight)
+    yield line(seven, sequence=1024, batch=2, **of_eight)
+    for knob in ("pf1e7", "live1e8", "noov"):
+        yield line(eight, sequence=4096, batch=2, checkpointing="ckn", knobs=(knob,), **of_eight)
+    for version in (1, 2):
+        yield line(eight, sequence=4096, batch=2, checkpointing="ckn", engine="fsdp", fsdp=version, **of_eight)
+    yield line(eight, sequence=2048, batch=4, checkpointing="ckn", lora=16, **of_eight)
+    yield line("tinyllama-1.1b", sequence=2048, batch=8, **of_eight)
+    yield line(eight, sequence=4096, batch=2, checkpointing="ckn", offload="off", **of_eight)
+    yield line(eight, sequence=4096, batch=2, checkpointing="ckn", offload="offall", **of_eight)
+
+
 if __name__ == "__main__":
-    for row in {"memory": memory, "time": time}[sys.argv[1]](sys.argv[2]):
+    for row in {"memory": memory, "time": time, "ahead": ahead}[sys.argv[1]](sys.argv[2]):
         print(json.dumps(row))

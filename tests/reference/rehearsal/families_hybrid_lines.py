@@ -3,7 +3,8 @@
 families_hybrid_lines.py > LINES.jsonl
 
 Qwen3.5, dense and with experts, Qwen3-Next and Llama 4 with a few layers of released widths and odd sizes, under stages
-0, 2 and 3, with and without checkpoints; sequences that fill chunks and such that do not.
+0, 2 and 3, with and without checkpoints; sequences that fill chunks and such that do not. Those with `fla` in their names
+are for a Python that has flash-linear-attention 0.6, the others for one that has not.
 """
 import json
 
@@ -41,6 +42,18 @@ def lines():
         yield line("llama-4-scout", {**odd, "attention_chunk_size": chunk}, stage=2, sequence=1024, batch=2)
 
 
+def by_kernels(made):
+    if made["scenario"]["model"]["model_type"] == "llama4_text":
+        return
+    made["id"] = made["id"].replace("-t211", "-fla-t211")
+    made["group"] += "-fla"
+    made["scenario"]["workload"]["linear_attention"] = "fla"
+    yield made
+
+
 if __name__ == "__main__":
     for row in lines():
         print(json.dumps(row))
+    for row in lines():
+        for made in by_kernels(row):
+            print(json.dumps(made))

@@ -22,6 +22,7 @@ std::vector<Packages> tried(const Scenario& scenario) {
 
 const Packages kLoss{.fused_loss = true};
 const Packages kAttention{.flash_attention = true};
+const Packages kLinear{.linear_attention = true};
 
 }  // namespace
 
@@ -43,6 +44,17 @@ TEST_CASE("flash-attn is tried where the class has no attention of PyTorch's") {
   CHECK(tried(scenario_of("gpt-j-6b", "8xA100-80G", "{}")) == std::vector{kAttention});
   CHECK(tried(scenario_of("gpt-j-6b", "8xA100-80G", R"({"attention":"eager"})")).empty());
   CHECK(tried(scenario_of("gpt-j-6b", "8xV100-32G", "{}")).empty());
+}
+
+TEST_CASE("flash-linear-attention is tried where layers have gated linear attention") {
+  const Packages both{.fused_loss = true, .linear_attention = true};
+  CHECK(tried(scenario_of("qwen3.5-4b", "8xA100-80G", "{}")) == std::vector{kLinear});
+  const char* decided = R"({"linear_attention":"torch"})";
+  CHECK(tried(scenario_of("qwen3.5-4b", "8xA100-80G", decided)).empty());
+  CHECK(names_of(both) == "liger-kernel, flash-linear-attention");
+  const Scenario chosen = with_packages(scenario_of("qwen3.5-4b", "8xA100-80G", "{}"), kLinear);
+  CHECK(chosen_packages(chosen) == kLinear);
+  CHECK(resolve(chosen).workload.linear_attention == LinearAttention::fla);
 }
 
 TEST_CASE("packages that were chosen are known from those that somebody said") {

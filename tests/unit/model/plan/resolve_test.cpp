@@ -260,10 +260,13 @@ TEST_CASE("a learned position table bounds the sequence") {
 
 TEST_CASE(
     "without DeepSpeed the Trainer's weights are what from_pretrained makes of a checkpoint") {
-  const auto weights = [](const std::string& workload, const char* transformers) {
+  const auto weights = [](const std::string& workload,
+                          const char* transformers,
+                          const char* accelerate = "1.15") {
     const Plan plan =
         resolve(scenario(R"({"model":"qwen2.5-7b","cluster":"1xH100","workload":{)" + workload +
-                         R"(},"software":{"transformers":")" + transformers + "\"}}"));
+                         R"(},"software":{"transformers":")" + transformers +
+                         R"(","accelerate":")" + accelerate + "\"}}"));
     return plan.workload.engine == TrainingEngine::fsdp ? plan.fsdp.storage_dtype
                                                         : plan.ddp.weight_dtype;
   };
@@ -277,6 +280,29 @@ TEST_CASE(
   const std::string fsdp = R"("engine":"fsdp","sequence_length":2048)";
   CHECK(weights(fsdp + R"(,"weights_dtype":"bf16")", "5.17") == DType::fp32);
   CHECK(weights(fsdp + R"(,"weights_dtype":"pure-bf16")", "5.17") == DType::bf16);
+  // But for FSDP2 and 1.13, whose cast is thrown away.
+  const std::string fully = fsdp + R"(,"fsdp_version":2)";
+  for (const char* accelerate : {"1.12", "1.14"}) {
+    CHECK(weights(fully, "5.17", accelerate) == DType::fp32);
+  }
+  CHECK(weights(fully, "5.17", "1.13") == DType::bf16);
+  CHECK(weights(fully, "4.57", "1.13") == DType::fp32);  // loaded so
+  CHECK(weights(fully + R"(,"weights_dtype":"bf16")", "4.57", "1.13") == DType::bf16);
+  CHECK(weights(fsdp, "5.17", "1.13") == DType::fp32);
+}
+
+TEST_CASE("kernels of linear attention are for models that have it") {
+  const auto planned = [](const char* model) {
+    return resolve(scenario(std::string(R"({"model":")") + model +
+                            R"(","cluster":"1xH100","workload":{"sequence_length":2048,)"
+                            R"("linear_attention":"fla"}})"));
+  };
+  const Plan hybrid = planned("qwen3.5-4b");
+  CHECK(hybrid.workload.linear_attention == LinearAttention::fla);
+  CHECK_FALSE(contains(hybrid.warnings, "linear_attention"));
+  const Plan dense = planned("qwen3-4b");
+  CHECK(dense.workload.linear_attention == LinearAttention::torch);
+  CHECK(contains(dense.warnings, "linear_attention"));
 }
 
 TEST_CASE(
