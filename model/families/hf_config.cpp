@@ -200,7 +200,8 @@ bool looks_like_a_path(std::string_view text) {
 }
 
 // Python writes Infinity into config.json (Nemotron-H: time_step_limit), which is no JSON. No size
-// is ever infinite, so the value becomes a null of the same length: positions in messages stay.
+// is ever infinite, so the value becomes a number of the same length that every floating point type
+// of a model's has: positions in messages stay, and a class that reads it clamps nothing.
 std::string without_infinity(std::string text) {
   constexpr std::string_view kWord = "Infinity";
   bool in_string = false;
@@ -214,8 +215,7 @@ std::string without_infinity(std::string text) {
     } else if (text[at] == '"') {
       in_string = true;
     } else if (text.compare(at, kWord.size(), kWord) == 0) {
-      text.replace(at, kWord.size(), "null    ");
-      if (at > 0 && text[at - 1] == '-') text[at - 1] = ' ';
+      text.replace(at, kWord.size(), "3.0e+38 ");
     }
   }
   return text;

@@ -1,5 +1,6 @@
 #include "model/graph/traced_graph.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -31,6 +32,15 @@ std::string name_of(const std::string& document) {
 }
 
 }  // namespace
+
+bool has_operation(const TracedGraph& graph, std::string_view name) {
+  const auto is_it = [&](const TracedEvent& event) {
+    return event.kind == TracedEvent::Kind::operation && event.name == name;
+  };
+  return std::any_of(graph.blocks.begin(), graph.blocks.end(), [&](const TracedBlock& block) {
+    return std::any_of(block.events.begin(), block.events.end(), is_it);
+  });
+}
 
 std::int64_t SizeFormula::at(std::int64_t batch, std::int64_t sequence) const {
   const auto b = static_cast<double>(batch), s = static_cast<double>(sequence);

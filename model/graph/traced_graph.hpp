@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -97,5 +98,8 @@ struct TracedGraph {
 std::string keep_traced_graph(TracedGraph graph, const std::string& document);
 // The graph of a traced model; null for every other one.
 const TracedGraph* traced_graph_of(const Model& model);
+
+// Whether an operation of that name stands in one of the blocks.
+bool has_operation(const TracedGraph& graph, std::string_view name);
 
 }  // namespace zeroplan

@@ -206,6 +206,14 @@ std::vector<std::int64_t> turns_of(std::int64_t chunks, std::int64_t most) {
 
 }  // namespace
 
+const char* who_computes(LinearAttention linear_attention) {
+  return linear_attention == LinearAttention::torch
+             ? "Linear attention runs PyTorch's own operations: flash-linear-attention and "
+               "causal-conv1d are not installed."
+             : "Linear attention runs flash-linear-attention's kernels, its convolution PyTorch's: "
+               "causal-conv1d is not installed.";
+}
+
 Tensor chunk_gated_delta_rule(Tape& t, const DeltaRuleInputs& given, Tensor& state) {
   Frame f;
   f.batch = given.query.size(0);

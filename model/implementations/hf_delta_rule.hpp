@@ -3,6 +3,8 @@
 // flash-linear-attention is not installed, and by that package's kernels.
 #pragma once
 
+#include <string_view>
+
 #include "model/implementations/hf_common.hpp"
 
 namespace zeroplan::hf {
@@ -17,14 +19,20 @@ struct DeltaRuleInputs {
   std::int64_t most_turns = 16;
 };
 
+// The function's name, under which a traced document has it as one operation.
+inline constexpr std::string_view kDeltaRule = "chunk_gated_delta_rule";
+
+// Who computes it: of a graph, for its assumptions.
+const char* who_computes(LinearAttention linear_attention);
+
 // (b, s, heads, value_dim) in the dtype of the query; `state` is what the sequence leaves behind,
 // (b, heads, key_dim, value_dim) in fp32.
 Tensor chunk_gated_delta_rule(Tape& t, const DeltaRuleInputs& given, Tensor& state);
 
 // The same by flash-linear-attention 0.6 (fla/ops/gated_delta_rule/chunk.py,
 // ChunkGatedDeltaRuleFunction with use_qk_l2norm_in_kernel), whose Triton kernels keep what goes in
-// and one matrix a chunk, and recompute the rest. `state` is there where `caches` is. Left out: that
-// a short batch has too few heads to fill the GPU in the scan over chunks.
+// and one matrix a chunk, and recompute the rest. `state` is there where `caches` is. Left out:
+// that a short batch has too few heads to fill the GPU in the scan over chunks.
 Tensor fla_chunk_gated_delta_rule(Tape& t,
                                   const DeltaRuleInputs& given,
                                   bool caches,

@@ -302,15 +302,7 @@ Tensor hybrid_layer(Tape& t, const Context& c) {
 }
 
 void note_hybrid_assumptions(GraphAssembler& assembler, const Context& c) {
-  if (c.options.linear_attention == LinearAttention::torch) {
-    assembler.assume(
-        "Linear attention runs PyTorch's own operations: flash-linear-attention and causal-conv1d "
-        "are not installed.");
-  } else {
-    assembler.assume(
-        "Linear attention runs flash-linear-attention's kernels, its convolution PyTorch's: "
-        "causal-conv1d is not installed.");
-  }
+  assembler.assume(who_computes(c.options.linear_attention));
   if (!c.acts(ReleaseRule::linear_attention_described)) {
     assembler.assume("Linear attention of this release is described by transformers 5.17.");
   }

@@ -5,7 +5,9 @@
 
 #include "base/check.hpp"
 #include "base/diagnostic.hpp"
+#include "model/graph/traced_graph.hpp"
 #include "model/implementations/families.hpp"
+#include "model/implementations/hf_delta_rule.hpp"
 #include "model/implementations/hf_text_models.hpp"
 #include "model/implementations/traced.hpp"
 
@@ -138,7 +140,11 @@ ModelGraph build_two(const Model& model, const GraphOptions& options) {
 
 }  // namespace
 
-bool has_linear_attention(const Model& model) { return model.implementation_family == "hybrid"; }
+bool has_linear_attention(const Model& model) {
+  const TracedGraph* traced = traced_graph_of(model);
+  return traced != nullptr ? has_operation(*traced, hf::kDeltaRule)
+                           : model.implementation_family == "hybrid";
+}
 
 ModelGraph build_graph(const Model& model, const GraphOptions& options) {
   if (!model.planned)

@@ -14,7 +14,7 @@ namespace zeroplan {
 // that no adapter wraps, an activation of one kernel.
 bool has_tiled_mlp(const Model& model);
 
-// Whether layers of a built-in class have gated linear attention.
+// Whether layers have gated linear attention that is described.
 bool has_linear_attention(const Model& model);
 
 // The graph of one micro-batch. The model must be planned. Throws InputError where the family or

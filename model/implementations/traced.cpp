@@ -11,6 +11,7 @@
 
 #include "base/diagnostic.hpp"
 #include "model/implementations/assembler.hpp"
+#include "model/implementations/hf_delta_rule.hpp"
 #include "model/implementations/traced_operations.hpp"
 
 namespace zeroplan {
@@ -289,6 +290,9 @@ class Builder {
     const GraphOptions& options = context_.options;
     if (options.use_cache && options.checkpointing == ActivationCheckpointing::none) {
       assembler_.assume("the model was traced without a cache of keys and values (use_cache).");
+    }
+    if (has_operation(graph_, hf::kDeltaRule)) {
+      assembler_.assume(hf::who_computes(options.linear_attention));
     }
     for (std::size_t i = 0; i < graph_.calls.size(); ++i) call(i);
     return assembler_.take();

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/check.hpp"
+#include "model/graph/aten_recurrent.hpp"
+#include "model/implementations/hf_delta_rule.hpp"
 #include "model/implementations/hf_sdpa.hpp"
 #include "model/implementations/traced_call.hpp"
 
@@ -287,6 +289,15 @@ void embedding(Call& call) {
   call.give(std::move(out));
 }
 
+// (b, s, heads, d) each but the last two, which have no d.
+void delta_rule(Call& call) {
+  const hf::DeltaRuleInputs given{call.x(0), call.x(1), call.x(2), call.x(3), call.x(4)};
+  Tensor state;
+  call.give(call.v.c.options.linear_attention == LinearAttention::fla
+                ? hf::fla_chunk_gated_delta_rule(call.t, given, false, state)
+                : hf::chunk_gated_delta_rule(call.t, given, state));
+}
+
 void layer_norm(Call& call) {
   const Tensor none;
   call.give(aten::layer_norm(call.t,
@@ -333,6 +344,13 @@ void unary(Call& call) {
   call.give(Function(call.t, call.x()));
 }
 
+// Of one floating point type; the general rule else.
+template <Tensor (*Function)(Tape&, const Tensor&)>
+void float_unary(Call& call) {
+  if (one_float_type(call)) return call.give(Function(call.t, call.x()));
+  play_general(call);
+}
+
 constexpr std::array kOperations = {
     Row{"view", [](Call& k) { k.give(aten::reshape(k.t, k.x(), k.shape())); }},
     Row{"_unsafe_view", [](Call& k) { k.give(aten::reshape(k.t, k.x(), k.shape())); }},
@@ -377,6 +395,8 @@ constexpr std::array kOperations = {
               : play_general(k);
         }},
     Row{"rsqrt", unary<aten::rsqrt>},
+    Row{"exp", float_unary<aten::exp>},
+    Row{"softplus", float_unary<aten::softplus>},
     Row{"tanh", unary<aten::tanh>},
     Row{"sigmoid", unary<aten::sigmoid>},
     Row{"relu", unary<aten::relu>},
@@ -400,6 +420,7 @@ constexpr std::array kOperations = {
     Row{"baddbmm", [](Call& k) { k.give(aten::baddbmm(k.t, k.x(0), k.x(1), k.x(2))); }},
     Row{"convolution", convolution},
     Row{"scaled_dot_product_attention", attention},
+    Row{hf::kDeltaRule, delta_rule},
     Row{"topk", topk},
 };
 

@@ -36,6 +36,9 @@ def main(path):
         import torch  # noqa: F401
     except Exception as error:
         return fail(options.errors, "import", "PyTorch in the Python that traces", "%s: %s" % (type(error).__name__, error), "pip install torch; --python names another Python")
+    # Kernels that need a GPU: without them classes run PyTorch's own operations.
+    for package in ("fla", "causal_conv1d", "mamba_ssm"):
+        sys.modules[package] = None
     from .document import document
 
     try:

@@ -1,5 +1,10 @@
 """Functions that PyTorch takes apart in another way on a GPU than on the meta device: they are recorded as they are called."""
 
+import contextlib
+import functools
+import inspect
+import sys
+
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
@@ -115,6 +120,60 @@ def _dropout(recorder, func, args, kwargs):
         out = _Same.apply(x, x.dtype)
     recorder.operation("dropout", [x], [out], saves, p=p)
     return out
+
+
+class _DeltaRule(torch.autograd.Function):
+    """(b, s, heads, value_dim), contiguous, whatever the tensors are that go in."""
+
+    @staticmethod
+    def forward(ctx, query, key, value, decay, beta):
+        return value.new_empty(value.shape)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, None, None, None, None
+
+
+DELTA_RULE = "chunk_gated_delta_rule"
+
+
+def _delta_rule(recorder, func):
+    """transformers' function: a loop over chunks here, where packages have kernels."""
+    signature = inspect.signature(func)
+
+    @functools.wraps(func)
+    def recorded(*args, **kwargs):
+        said = signature.bind(*args, **kwargs).arguments
+        if recorder.quiet or said.get("initial_state") is not None or said.get("output_final_state"):
+            return func(*args, **kwargs)
+        into = [said[name] for name in ("query", "key", "value", "g", "beta")]
+        recorder.poll()
+        saves = recorder.take_saved()
+        with _Quiet(recorder):
+            out = _DeltaRule.apply(*into)
+        recorder.operation(DELTA_RULE, into, [out], saves)
+        return out, None
+
+    return recorded
+
+
+@contextlib.contextmanager
+def named_functions(recorder, model):
+    """What the classes of transformers call by a name of their module, or of the layer, is recorded as it is called."""
+    places = [module for name, module in list(sys.modules.items()) if name.startswith("transformers.models.")]
+    places += list(model.modules())
+    undo = []
+    for place in places:
+        for name in ("torch_" + DELTA_RULE, DELTA_RULE):
+            function = vars(place).get(name)
+            if inspect.isfunction(function):
+                undo.append((place, name, function))
+                setattr(place, name, _delta_rule(recorder, function))
+    try:
+        yield
+    finally:
+        for place, name, function in undo:
+            setattr(place, name, function)
 
 
 _HANDLERS = {

@@ -41,7 +41,7 @@ def _read_config(transformers, name, remote):
     try:
         return transformers.AutoConfig.from_pretrained(name, trust_remote_code=remote)
     except Exception as error:
-        text = str(error).strip().split("\n")[0][:300]
+        text = " ".join(str(error).split())[:300]
         raise Problem("a config.json, a folder with one, or a name that transformers knows", "%s: %s" % (name, text),
                       "a newer transformers knows more model types; --code FILE.py:FUNCTION takes any module")
 

@@ -3,7 +3,7 @@
 import torch
 from torch.nn.modules import module as torch_module
 
-from .functions import Functions
+from .functions import Functions, named_functions
 from .recorder import Dispatch, Recorder, tensors_in
 
 
@@ -75,7 +75,7 @@ def record(model, inputs, loss_function=None):
         torch_module.register_module_forward_hook(after),
     ]
     try:
-        with torch.autograd.graph.saved_tensors_hooks(pack, unpack), Dispatch(recorder), Functions(recorder):
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack), Dispatch(recorder), Functions(recorder), named_functions(recorder, model):
             output = model(**inputs) if isinstance(inputs, dict) else model(*inputs)
             loss = loss_function(output) if loss_function is not None else loss_of(output)
     finally:

@@ -108,6 +108,25 @@ TEST_CASE("a traced model takes what the family takes, pass by pass") {
   }
 }
 
+TEST_CASE("linear attention of a traced model is one operation, by either code") {
+  const Model a = traced("qwen3_5"), b = described("qwen3_5");
+  CHECK(has_linear_attention(a));
+  for (const auto by : {LinearAttention::torch, LinearAttention::fla}) {
+    for (const auto checkpointing :
+         {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
+      GraphOptions options = options_of(2, 1000);
+      options.linear_attention = by;
+      options.checkpointing = checkpointing;
+      INFO(name(kLinearAttentionNames, by));
+      const Walked x(build_graph(a, options)), y(build_graph(b, options));
+      INFO(difference(x, y));
+      CHECK(x.peak == y.peak);
+      CHECK(x.walk.gradients() == y.walk.gradients());
+      CHECK(x.graph.assumptions.front() == y.graph.assumptions.front());
+    }
+  }
+}
+
 TEST_CASE("adapters on a traced model take what they take on the family") {
   for (const char* name : {"llama", "qwen3", "gpt2"}) {
     for (const auto checkpointing :
