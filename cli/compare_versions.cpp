@@ -100,7 +100,29 @@ std::string sets_table(const std::vector<ComparedSet>& compared, const Translati
                words);
 }
 
-std::string difference_text(const ReleaseEffect& effect, const Translation& words) {
+Version release_of(const ComparedSet& set, Package package) {
+  const Software& software = set.plan.software;
+  switch (package) {
+    case Package::deepspeed:
+      return software.deepspeed_release;
+    case Package::torch:
+      return software.torch;
+    case Package::transformers:
+      return software.transformers;
+    case Package::trl:
+      return software.trl;
+    case Package::accelerate:
+      return software.accelerate;
+  }
+  return {};
+}
+
+// With the release at which it begins or ends, which lies above the second set where that has the
+// older release.
+std::string difference_text(const ReleaseEffect& effect,
+                            const ComparedSet& first,
+                            const ComparedSet& second,
+                            const Translation& words) {
   if (effect.changed) {
     return words.text(phrase("DeepSpeed: default of {} is {}, was {}",
                              pointer_of(effect.changed->knob),
@@ -108,11 +130,13 @@ std::string difference_text(const ReleaseEffect& effect, const Translation& word
                              effect.changed->older));
   }
   const ReleaseRow& row = release_row(*effect.rule);
+  const bool back = release_of(second, row.package) < release_of(first, row.package);
   const std::string release = fmt::format(
-      "{} {}", display_name(row.package), to_string(effect.begins ? row.since : row.until));
+      "{} {}", display_name(row.package), to_string(effect.begins != back ? row.since : row.until));
+  const char* where =
+      effect.begins ? (back ? ", before it:" : ":") : (back ? ", not before it:" : ", no longer:");
   // The releases are numbers; the sentence is a message of its own.
-  return release + (effect.begins ? ": " : words.text(", no longer:") + " ") +
-         words.text(std::string(row.does));
+  return release + words.text(Phrase(where)) + " " + words.text(std::string(row.does));
 }
 
 std::string neighbours_text(const ComparedSet& older,
@@ -137,7 +161,7 @@ std::string neighbours_text(const ComparedSet& older,
       ++small;
       continue;
     }
-    text += "  " + difference_text(effect, words) + " (" + does + ")\n";
+    text += "  " + difference_text(effect, older, newer, words) + " (" + does + ")\n";
   }
   const std::size_t none = newer.differences - newer.effects.size();
   if (small > 0) {
