@@ -86,7 +86,7 @@ int run_models(const Arguments& arguments, Streams streams) {
     const bool is_inline = config->starts_with('{');
     const Json said = is_inline ? parse_json(*config, "command line --config").root : Json(*config);
     const Translation words(arguments.language);
-    const auto traced = traced_if_unknown(said, kCommandLine, "", streams.log, words);
+    const auto traced = traced_if_unknown(said, kCommandLine, {}, streams.log, words);
     const Model model = traced ? load_model(traced->document, traced->place, "")
                                : load_model(said, kCommandLine, "--config");
     if (arguments.json) {

@@ -8,6 +8,7 @@
 #include "cli/commands.hpp"
 #include "cli/language/translation.hpp"
 #include "cli/table.hpp"
+#include "cli/unknown_model.hpp"
 #include "cli/write_file.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/graph/traced_graph.hpp"
@@ -108,6 +109,11 @@ rehearsal::TraceRequest request_of(const Arguments& arguments,
   request.frozen = names_of(arguments);
   request.batches = sizes_of(arguments, "batches");
   request.sequences = sizes_of(arguments, "sequences");
+  const auto config =
+      request.model.empty() ? std::nullopt : config_of_path(request.model, kCommandLine);
+  if (config) {
+    stay_between_windows(request, *config, kUsualSequence);
+  }
   request.trust_remote_code = arguments.has("trust-remote-code");
   return request;
 }

@@ -1,5 +1,6 @@
 #include "cli/unknown_model.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
@@ -72,12 +73,14 @@ void add(Fingerprint& key, std::string_view text) {
 // The place of the document in the cache.
 fs::path place_of(const UnknownModel& model,
                   const std::string& releases,
-                  const std::string& attention) {
+                  const rehearsal::TraceRequest& request) {
   Fingerprint key;
-  for (const std::string_view part :
-       {std::string_view(model.source), std::string_view(releases), std::string_view(attention)}) {
+  for (const std::string_view part : {std::string_view(model.source),
+                                      std::string_view(releases),
+                                      std::string_view(request.attention)}) {
     add(key, part);
   }
+  key.add(static_cast<std::uint64_t>(request.longer_than));
   add(key, model.config.dump());
   for (const EmbeddedFile& file : rehearsal_files()) {
     if (file.path.find("/zeroplan_trace/") != std::string_view::npos) add(key, file.text);
@@ -93,13 +96,8 @@ std::string attention_of(const Scenario& scenario) {
   return said->value.as_string() == "flash" ? "flash_attention_2" : said->value.as_string();
 }
 
-Json traced(const UnknownModel& model, const std::string& python, const std::string& attention) {
+Json traced(const UnknownModel& model, rehearsal::TraceRequest request) {
   const rehearsal::ScratchFolder scratch;
-  constexpr std::int64_t kSeconds = 60;
-  rehearsal::TraceRequest request;
-  request.python = python;
-  request.seconds = kSeconds;
-  request.attention = attention;
   request.model = model.source;
   if (request.model.empty()) {
     request.model = scratch.path() + "/config.json";
@@ -115,14 +113,38 @@ std::optional<TracedModel> traced_model_of(const Scenario& scenario,
                                            const Translation& words) {
   const ExplicitValue* said = scenario.find(ScenarioKey::model);
   if (said == nullptr) return std::nullopt;
-  return traced_if_unknown(said->value, said->origin.file, attention_of(scenario), log, words);
+  const ExplicitValue* sequence = scenario.find(ScenarioKey::sequence_length);
+  const bool has_length = sequence != nullptr && sequence->value.is_integer();
+  return traced_if_unknown(
+      said->value,
+      said->origin.file,
+      {attention_of(scenario), has_length ? sequence->value.as_integer() : kUsualSequence},
+      log,
+      words);
 }
 
 }  // namespace
 
+void stay_between_windows(rehearsal::TraceRequest& request,
+                          const Json& config,
+                          std::int64_t sequence) {
+  for (const auto& [key, value] : config.members()) {
+    const bool window = key.find("window") != std::string::npos || key == "attention_chunk_size" ||
+                        key == "local_attention";
+    if (value.is_object()) stay_between_windows(request, value, sequence);
+    if (!window || !value.is_integer() || value.as_integer() <= 0) continue;
+    const std::int64_t size = value.as_integer();
+    if (size < sequence) {
+      request.longer_than = std::max(request.longer_than, size);
+    } else if (request.at_most == 0 || size < request.at_most) {
+      request.at_most = size;
+    }
+  }
+}
+
 std::optional<TracedModel> traced_if_unknown(const Json& said,
                                              const std::string& file,
-                                             const std::string& attention,
+                                             const TracedFor& use,
                                              std::ostream& log,
                                              const Translation& words) {
   const std::optional<UnknownModel> model = unknown_model_of(said, file);
@@ -132,7 +154,13 @@ std::optional<TracedModel> traced_if_unknown(const Json& said,
   static const std::string python = python_to_ask();
   static const std::optional<std::string> releases = releases_of(python);
   if (!releases) return std::nullopt;
-  const fs::path place = place_of(*model, *releases, attention);
+  constexpr std::int64_t kSeconds = 60;
+  rehearsal::TraceRequest request;
+  request.python = python;
+  request.seconds = kSeconds;
+  request.attention = use.attention;
+  stay_between_windows(request, model->config, use.sequence);
+  const fs::path place = place_of(*model, *releases, request);
   std::error_code none;
   if (fs::is_regular_file(place, none)) {
     return TracedModel{parse_json(read_text_file(place.string()), place.string()).root,
@@ -145,7 +173,7 @@ std::optional<TracedModel> traced_if_unknown(const Json& said,
       << "\n";
   log.flush();
   try {
-    Json document = traced(*model, python, attention);
+    Json document = traced(*model, request);
     fs::create_directories(place.parent_path(), none);
     replace_file(place.string(), document.dump());
     return TracedModel{std::move(document), place.string()};

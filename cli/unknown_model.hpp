@@ -2,6 +2,7 @@
 // Python has transformers.
 #pragma once
 
+#include <cstdint>
 #include <iosfwd>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include "base/json.hpp"
 #include "cli/arguments.hpp"
 #include "cli/language/translation.hpp"
+#include "rehearsal/trace.hpp"
 
 namespace zeroplan {
 
@@ -18,13 +20,26 @@ struct TracedModel {
   std::string place;  // in the user's cache, by the config, the releases and the attention
 };
 
+// Sequences of the request on the side of a config's windows and chunks of attention on which
+// `sequence` tokens are: beyond one, a class runs other operations (masks).
+void stay_between_windows(rehearsal::TraceRequest& request,
+                          const Json& config,
+                          std::int64_t sequence);
+
+// What a class is asked for.
+inline constexpr std::int64_t kUsualSequence = 2048;
+struct TracedFor {
+  std::string attention;  // transformers' name, empty for its default
+  // Tokens: on which side of the config's windows the traced sequences are.
+  std::int64_t sequence = kUsualSequence;
+};
+
 // The document of a scenario's `model` (hf_config.hpp), which `file` says; nothing where the model
 // is known, no Python has transformers, or tracing fails, which `log` is told: the reader refuses
-// the model then. `attention`: transformers' name, empty for its default. Threads that ask at once
-// wait for each other, so that a class is asked once.
+// the model then. Threads that ask at once wait for each other, so that a class is asked once.
 std::optional<TracedModel> traced_if_unknown(const Json& model,
                                              const std::string& file,
-                                             const std::string& attention,
+                                             const TracedFor& use,
                                              std::ostream& log,
                                              const Translation& words);
 

@@ -20,6 +20,9 @@ struct TraceRequest {
   std::vector<std::string> frozen;    // names or patterns of parameters and modules
   std::vector<std::int64_t> batches;  // three that grow; empty: the usual ones
   std::vector<std::int64_t> sequences;
+  // The usual sequences are longer than the first and at most as long as the second, where the
+  // model runs other operations beyond (windows); 0: no bound.
+  std::int64_t longer_than = 0, at_most = 0;
   bool trust_remote_code = false;
   std::optional<std::int64_t> seconds;  // it may take; absent: as long as it takes
 };

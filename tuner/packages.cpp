@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "model/graph/traced_graph.hpp"
 #include "model/implementations/hf_liger.hpp"
 #include "model/implementations/implementations.hpp"
 #include "model/plan/trainer.hpp"
@@ -105,6 +106,10 @@ bool may_expand_segments(const Plan& plan) {
 }
 
 bool has_fused_attention(Plan plan, Attention attention) {
+  const TracedGraph* traced = traced_graph_of(*plan.model);
+  const bool other = traced != nullptr && !traced->attention.empty() &&
+                     traced->attention != name(kAttentionNames, attention);
+  if (other) return false;  // the class may have it: its document does not
   plan.workload.attention = attention;
   const ModelGraph graph = build_graph(*plan.model, graph_options(plan));
   return std::any_of(graph.blocks.begin(), graph.blocks.end(), [](const Block& block) {

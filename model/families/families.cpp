@@ -23,7 +23,8 @@ constexpr std::array kFamilies = {
     Family{"gemma", "GemmaConfig", build_llama_like},
     Family{"gemma2", "Gemma2Config", build_llama_like},
     Family{"gemma3_text", "Gemma3TextConfig", build_llama_like},
-    Family{"glm", "GLMConfig", build_glm},
+    // GLM of 2022, in THUDM's repositories; GlmForCausalLM of transformers is another model.
+    Family{"glm", "GLMConfig", build_glm, "num_hidden_layers"},
     Family{"glm4", "Glm4Config", build_llama_like},
     Family{"gpt2", "GPT2Config", build_gpt2},
     Family{"gpt_bigcode", "GPTBigCodeConfig", build_gpt2},
@@ -67,6 +68,12 @@ const Family* find_family(std::string_view model_type) {
     if (family.model_type == model_type) return &family;
   }
   return nullptr;
+}
+
+const Family* find_family(std::string_view model_type, const Json& config) {
+  const Family* family = find_family(model_type);
+  if (family == nullptr || family->key_of_another.empty()) return family;
+  return config.find(family->key_of_another) == nullptr ? family : nullptr;
 }
 
 }  // namespace zeroplan::families

@@ -46,10 +46,13 @@ struct Family {
   std::string_view model_type;
   std::string_view config_class;  // for messages, "LlamaConfig"
   Model (*build)(const FamilyInput& input) = nullptr;
+  // Another class shares the type: its configs have this key, and are of no family.
+  std::string_view key_of_another = {};
 };
 
 std::span<const Family> all_families();
 const Family* find_family(std::string_view model_type);
+const Family* find_family(std::string_view model_type, const Json& config);
 
 // The head that an architecture's name ends in; `fallback` where it is empty; a problem at
 // /architectures/0 where it is none of `supported`.

@@ -86,14 +86,6 @@ void fill_shape(const ConfigReader& config, const Glm& glm, TransformerShape& sh
 
 Model build_glm(const FamilyInput& input) {
   const ConfigReader& config = input.config;
-  // Two models share the type: this one, of THUDM's repositories, says num_layers.
-  if (config.has({"num_hidden_layers"})) {
-    config.problem("num_hidden_layers",
-                   "num_layers, as GLM of 2022 has it",
-                   "GlmForCausalLM of transformers, whose tensors are not known",
-                   "GLM-4 in the form of its own repository (model_type chatglm) is known");
-    config.throw_problems();
-  }
   constexpr std::array kHeads = {Head::conditional_generation, Head::base};
   const Head head = head_of(input, kHeads, Head::conditional_generation);
   const Glm glm = read_glm(config);

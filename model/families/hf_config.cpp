@@ -279,7 +279,7 @@ Model read_model(const Json& config,
                                            : described(*config.find("model_type")),
                                 .hint = "a config.json of transformers names it"});
   }
-  const Family* family = families::find_family(model_type);
+  const Family* family = families::find_family(model_type, config);
   if (family == nullptr) unknown_type(model_type, config, file, pointer);
 
   const ConfigReader reader(config, file, pointer, std::string(family->config_class), findings);
@@ -318,7 +318,7 @@ bool is_planned(const Json& config) {
   std::vector<Phrase> notes;
   const std::string model_type = model_type_of(config, notes);
   if (model_type.empty()) return true;
-  if (families::find_family(model_type) == nullptr) return false;
+  if (families::find_family(model_type, config) == nullptr) return false;
   try {
     return read_model(config, "").planned;
   } catch (const InputError&) {

@@ -17,6 +17,8 @@ class Options:
         self.trust_remote_code = bool(said.get("trust_remote_code"))
         self.batches = said.get("batches")
         self.sequences = said.get("sequences")
+        self.longer_than = said.get("longer_than", 0)
+        self.at_most = said.get("at_most", 0)
         self.freeze = said.get("freeze") or []
         self.seconds = said.get("seconds")
         self.output = said["output"]

@@ -28,9 +28,12 @@ def _freeze(model, patterns):
             raise Problem("names of parameters or modules to freeze", pattern, "a name, or a pattern such as model.visual.*")
 
 
-def _usual_sequences(shape):
-    longest = shape.get("positions", 0) or 1024  # at its full length a table of positions is not cut
-    return (128, 256, 512) if longest > 512 else (longest // 8, longest // 4, longest // 2)
+def _usual_sequences(shape, options):
+    positions = shape.get("positions", 0) or options.longer_than + 1024  # at its full length a table of positions is not cut
+    longest = min(positions, options.at_most + 1) if options.at_most else positions
+    room = longest - options.longer_than
+    steps = (128, 256, 512) if room > 512 else (room // 8, room // 4, room // 2)
+    return tuple(options.longer_than + step for step in steps)
 
 
 def _record_all(traced, grid):
@@ -109,7 +112,7 @@ def document(options):
     if not parameters:
         raise Problem("a model with parameters", "%s, which has none" % type(model).__name__)
     shape = _shape(traced.config, model)
-    grid = Grid(options.batches or (2, 3, 5), options.sequences or _usual_sequences(shape))
+    grid = Grid(options.batches or (2, 3, 5), options.sequences or _usual_sequences(shape, options))
     runs = _record_all(traced, grid)
     recorders = [run[0] for run in runs]
     try:
