@@ -103,7 +103,8 @@ Json traced(const UnknownModel& model, rehearsal::TraceRequest request) {
     request.model = scratch.path() + "/config.json";
     replace_file(request.model, model.config.dump());
   }
-  Json document = parse_json(rehearsal::trace(request), model.name).root;
+  Json document =
+      parse_json(rehearsal::trace(request), model.name, {.max_values = kMostRecordedValues}).root;
   document["name"] = model.name;
   return document;
 }
@@ -163,7 +164,8 @@ std::optional<TracedModel> traced_if_unknown(const Json& said,
   const fs::path place = place_of(*model, *releases, request);
   std::error_code none;
   if (fs::is_regular_file(place, none)) {
-    return TracedModel{parse_json(read_text_file(place.string()), place.string()).root,
+    const JsonOptions large{.max_values = kMostRecordedValues};
+    return TracedModel{parse_json(read_text_file(place.string()), place.string(), large).root,
                        place.string()};
   }
   log << words.text(

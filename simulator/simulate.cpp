@@ -5,11 +5,14 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "base/diagnostic.hpp"
 #include "model/cost/contention.hpp"
 #include "model/cost/device_memory.hpp"
+#include "model/graph/traced_graph.hpp"
 #include "model/predict/analytic_estimate.hpp"
 #include "model/predict/memory.hpp"
 #include "model/predict/memory_intervals.hpp"
@@ -336,9 +339,7 @@ std::vector<NetworkAlternative> on_usual_networks(const Plan& plan,
   return speeds;
 }
 
-}  // namespace
-
-StepResult simulate(const Plan& plan, const SimulateOptions& options) {
+StepResult simulate_plan(const Plan& plan, const SimulateOptions& options) {
   require_rank(plan, options.rank);
   if (!plan.stages.empty()) return simulate_pipeline(plan, options);
   if (!is_simulated(plan)) return predict(plan, options.predict);
@@ -364,6 +365,24 @@ StepResult simulate(const Plan& plan, const SimulateOptions& options) {
   }
   parts.graph_assumptions = estimate.graph().assumptions;
   return assemble(plan, std::move(parts), options.predict);
+}
+
+}  // namespace
+
+// A document may say that tensors live where those of no chain of layers do (layers that are called
+// again and again): it is refused, and is no defect.
+StepResult simulate(const Plan& plan, const SimulateOptions& options) {
+  if (traced_graph_of(*plan.model) == nullptr) return simulate_plan(plan, options);
+  try {
+    return simulate_plan(plan, options);
+  } catch (const std::logic_error& broken) {
+    throw InputError(Diagnostic{"",
+                                "/model",
+                                "blocks that run one after the other, each on what the one before "
+                                "gives it",
+                                phrase("others in {}: {}", plan.model->architecture, failed_check(broken)),
+                                "zeroplan rehearse runs the model's own code"});
+  }
 }
 
 }  // namespace zeroplan

@@ -33,6 +33,13 @@ std::string name_of(const std::string& document) {
 
 }  // namespace
 
+std::string failed_check(const std::logic_error& broken) {
+  constexpr std::string_view kMark = "internal error: ";
+  const std::string what = broken.what();
+  const std::size_t mark = what.find(kMark);
+  return mark == std::string::npos ? what : what.substr(mark + kMark.size());
+}
+
 bool has_operation(const TracedGraph& graph, std::string_view name) {
   const auto is_it = [&](const TracedEvent& event) {
     return event.kind == TracedEvent::Kind::operation && event.name == name;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -98,6 +99,9 @@ struct TracedGraph {
 std::string keep_traced_graph(TracedGraph graph, const std::string& document);
 // The graph of a traced model; null for every other one.
 const TracedGraph* traced_graph_of(const Model& model);
+
+// What a check (ZP_CHECK) says that only such a document can break, without its place in the code.
+std::string failed_check(const std::logic_error& broken);
 
 // Whether an operation of that name stands in one of the blocks.
 bool has_operation(const TracedGraph& graph, std::string_view name);

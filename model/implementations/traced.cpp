@@ -46,14 +46,10 @@ std::string_view last_part(std::string_view name, std::string_view around) {
 // What an operation asks of its tensors and this document does not give: a precondition of the code
 // that plays it (ZP_CHECK), which only a document that somebody wrote can break.
 InputError refused(const std::string& where, const std::logic_error& broken) {
-  constexpr std::string_view kMark = "internal error: ";
-  std::string what = broken.what();
-  const std::size_t mark = what.find(kMark);
-  if (mark != std::string::npos) what = what.substr(mark + kMark.size());
   return InputError(Diagnostic{"",
                                "/model",
                                "operations whose tensors fit together",
-                               where + ": " + what,
+                               where + ": " + failed_check(broken),
                                "trace the model again"});
 }
 

@@ -84,12 +84,16 @@ class Blocks:
 
     # --- what belongs together
 
+    def _makes(self, part):
+        """Whether a storage comes of it: views are made again where they are used."""
+        return any(event[0] == "op" and any(self._root(number) == number for number in event[1]["out"]) for event in part.events)
+
     def _merge(self, parts):
-        """Between layers nothing runs often: such a part is none. Releases there belong to the layer before."""
+        """Between layers nothing runs often, or views are made: such a part is none. Releases there belong to the layer before."""
         kept = []
         for part in parts:
             part.events = _drop_spanning(part.events) if part.layer is None else part.events
-            if part.layer is None and not any(event[0] == "op" for event in part.events):
+            if part.layer is None and not self._makes(part):
                 if kept:
                     kept[-1].events.extend(event for event in part.events if event[0] == "drop")
                 continue

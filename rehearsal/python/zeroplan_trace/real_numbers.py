@@ -36,6 +36,11 @@ def stays_there(func, kwargs, inputs):
     return _is_meta(kwargs.get("device")) and kwargs.get("dtype") in (None, inputs[0].dtype)
 
 
+def has_no_values(func, kwargs, inputs):
+    """Whether this moves to the device of whole numbers, which is the host here and the GPU in a real run, what has no values."""
+    return func is aten._to_copy.default and bool(inputs) and inputs[0].device.type == "meta" and goes_to_host(kwargs)
+
+
 def _whole_result(func, args, kwargs):
     """Whether a tensor made on the device has whole numbers, as far as its arguments say."""
     dtype = kwargs.get("dtype")

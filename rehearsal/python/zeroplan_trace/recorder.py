@@ -156,6 +156,10 @@ class Recorder:
         self._last = row
         return made
 
+    def constant(self, tensor):
+        number = self.new(tensor, bool(tensor.requires_grad))
+        self._add(("op", {"op": "full", "in": [], "out": [number], "no_grad": True}))
+
     def _bring(self, tensor):
         """A tensor of the host that an operation of the GPU reads was the GPU's: whole numbers say that they are on the CPU."""
         address = tensor.untyped_storage()._cdata
@@ -205,6 +209,10 @@ class Dispatch(TorchDispatchMode):
         inputs = []
         tensors_in(args, inputs)
         tensors_in(kwargs, inputs)
+        if real_numbers.has_no_values(func, kwargs, inputs):
+            del kwargs["device"]
+            if kwargs.get("dtype") in (None, inputs[0].dtype):
+                return inputs[0]
         known = [tensor for tensor in inputs if recorder.number(tensor) is not None]
         unknown = [tensor for tensor in inputs if recorder.number(tensor) is None]
         host = all(recorder.on_host(tensor) or tensor.device.type == "cpu" and not recorder.storage_known(tensor) for tensor in inputs)
@@ -225,7 +233,7 @@ class Dispatch(TorchDispatchMode):
                     recorder.new(tensor, host=True)
             return result
         for tensor in unknown:  # a constant that the program made before: a number in a tensor
-            recorder.new(tensor, bool(tensor.requires_grad))
+            recorder.constant(tensor)
         name = func._schema.name.split("::")[1]
         recorder.operation(name, inputs, outputs, saves, **facts_of(func, args, kwargs, outputs))
         return result
