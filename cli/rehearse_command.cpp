@@ -359,7 +359,7 @@ int rehearse(const Arguments& arguments, const Streams& streams, const Translati
     time = rehearser.time(rehearsed.request.command);
     if (trace && time->run) write_file(*trace, trace_of(*time));
   }
-  const Prediction prediction = predict(rehearsed);
+  const Prediction prediction = predict(rehearsed, streams.log, words);
   if (output) write_measurement(*output, rehearsed, prediction, streams.log, words);
   const std::optional<RehearsedOom> oom = out_of_memory_of(rehearsed, prediction);
   std::optional<RehearsedWork> work;

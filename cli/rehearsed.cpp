@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/diagnostic.hpp"
+#include "cli/unknown_model.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "simulator/simulate.hpp"
@@ -131,7 +132,7 @@ const rehearsal::ProgramError* Rehearsed::error() const {
   return found;
 }
 
-Prediction predict(const Rehearsed& rehearsed) {
+Prediction predict(const Rehearsed& rehearsed, std::ostream& log, const Translation& words) {
   Prediction prediction;
   const ProcessRecord* process = rehearsed.process();
   if (process == nullptr) {
@@ -144,7 +145,8 @@ Prediction predict(const Rehearsed& rehearsed) {
     return prediction;
   }
   try {
-    const Scenario scenario = parse_scenario(prediction.scenario.document, "what ran");
+    const Scenario scenario =
+        with_known_model(parse_scenario(prediction.scenario.document, "what ran"), log, words);
     SimulateOptions options;
     options.rank = static_cast<int>(rehearsed.rank());
     prediction.result = simulate(resolve(scenario), options);

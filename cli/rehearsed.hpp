@@ -1,11 +1,13 @@
 // A program that was rehearsed, and what is predicted of the same run.
 #pragma once
 
+#include <iosfwd>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.hpp"
+#include "cli/language/translation.hpp"
 #include "model/predict/step_result.hpp"
 #include "rehearsal/recorded_scenario.hpp"
 #include "rehearsal/rehearse.hpp"
@@ -52,7 +54,8 @@ struct Prediction {
   Phrase problem;  // why there is none
 };
 
-// Never throws for what ran: a scenario that cannot be predicted is a sentence.
-Prediction predict(const Rehearsed& rehearsed);
+// Never throws for what ran: a scenario that cannot be predicted is a sentence. A class that is not
+// known is asked (unknown_model.hpp), which `log` is told.
+Prediction predict(const Rehearsed& rehearsed, std::ostream& log, const Translation& words);
 
 }  // namespace zeroplan
