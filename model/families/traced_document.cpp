@@ -1,6 +1,9 @@
 #include "model/families/traced_document.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -292,6 +295,45 @@ std::string release_of(const Json& document, std::string_view package) {
   return software == nullptr ? "" : optional_text(*software, package);
 }
 
+// Of fused experts a token uses some: `_grouped_mm` multiplies rows, so many for each token, by a
+// parameter that has a matrix an expert, or by a view of it.
+void note_routed(const TracedGraph& graph, Model& model) {
+  constexpr std::array<std::string_view, 7> kViews = {
+      "transpose", "t", "permute", "view", "detach", "alias", "contiguous"};
+  std::map<std::string_view, Parameter*> parameters;
+  for (Parameter& parameter : model.parameters) parameters[parameter.name] = &parameter;
+  for (const TracedCall& call : graph.calls) {
+    const TracedBlock& block = graph.blocks[static_cast<std::size_t>(call.block)];
+    std::map<std::int32_t, Parameter*> shown;  // by tensor of the block
+    const auto parameter_of = [&](const TracedOperand& operand) -> Parameter* {
+      if (operand.kind == TracedOperand::Kind::parameter) {
+        const auto found = parameters.find(call.prefix + operand.name);
+        return found == parameters.end() ? nullptr : found->second;
+      }
+      const auto found = shown.find(operand.tensor);
+      return found == shown.end() ? nullptr : found->second;
+    };
+    for (const TracedEvent& event : block.events) {
+      if (event.kind != TracedEvent::Kind::operation || event.in.empty()) continue;
+      if (event.name == "_grouped_mm" && event.in.size() > 1) {
+        Parameter* experts = parameter_of(event.in[1]);
+        const std::int32_t rows = event.in[0].tensor;
+        if (experts == nullptr || experts->shape.size() != 3 || rows < 0) continue;
+        const std::vector<SizeFormula>& sizes = block.tensors[static_cast<std::size_t>(rows)].shape;
+        const auto each = sizes.empty() ? 0 : std::llround(sizes.front().of_both);
+        if (each < 1 || each >= experts->shape.front()) continue;
+        experts->routed_active = each;
+        experts->routed_of = experts->shape.front();
+      } else if (event.out.size() == 1 &&
+                 std::find(kViews.begin(), kViews.end(), event.name) != kViews.end()) {
+        if (Parameter* parameter = parameter_of(event.in.front())) {
+          shown[event.out.front()] = parameter;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 bool is_traced_document(const Json& document) {
@@ -337,6 +379,7 @@ Model read_traced_document(const Json& document,
   Checker(reader, model, graph).check();
   model.shape = read_shape(reader, document, model);
   reader.throw_problems();
+  note_routed(graph, model);
   const std::string dtype = optional_text(document, "dtype");
   if (dtype == "bf16") model.torch_dtype = "bfloat16";
   if (dtype == "fp16") model.torch_dtype = "float16";

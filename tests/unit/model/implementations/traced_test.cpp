@@ -85,6 +85,13 @@ TEST_CASE("a traced model has the parameters and modules of the family, in its o
   }
 }
 
+TEST_CASE("of a traced model's fused experts a token uses those that its rows go to") {
+  const Model a = traced("mixtral"), b = described("mixtral", ExpertLayout::fused);
+  CHECK(count_parameters(a).total == count_parameters(b).total);
+  CHECK(count_parameters(a).active == count_parameters(b).active);
+  CHECK(count_parameters(a).active < count_parameters(a).total);
+}
+
 TEST_CASE("a traced model takes what the family takes, pass by pass") {
   for (const char* name : {"llama", "qwen3", "gpt2"}) {
     for (const std::int64_t batch : {1, 2, 4}) {
