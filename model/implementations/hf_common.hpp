@@ -29,6 +29,10 @@ struct Context {
 };
 
 // --- modules ---
+// Whether a layer of that name is there, by itself or as what an adapter wraps.
+inline bool has_layer(const Tape& t, std::string_view module) {
+  return t.has_parameter(module, "weight") || t.has_parameter(module, "base_layer.weight");
+}
 Tensor linear(Tape& t, const Context& c, std::string_view module, const Tensor& x);
 // A linear written x @ weight.T + bias: the sum is an operation of its own.
 Tensor matmul_linear(Tape& t, const Context& c, std::string_view module, const Tensor& x);

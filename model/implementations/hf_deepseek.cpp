@@ -192,8 +192,8 @@ Tensor deepseek_layer(Tape& t, const Context& c) {
   hidden = aten::add(t, residual, hidden);
   residual = hidden;
   hidden = rms_norm(t, "post_attention_layernorm", hidden);
-  hidden = t.has_parameter("mlp.gate", "weight") ? deepseek_mixture(t, c, hidden)
-                                                 : gated_mlp(t, c, "mlp", hidden);
+  hidden =
+      has_layer(t, "mlp.gate") ? deepseek_mixture(t, c, hidden) : gated_mlp(t, c, "mlp", hidden);
   hidden = aten::add(t, residual, hidden);
   return t.leave(scope, hidden);
 }

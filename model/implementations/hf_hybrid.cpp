@@ -295,8 +295,7 @@ Tensor hybrid_layer(Tape& t, const Context& c) {
   hidden = aten::add(t, residual, hidden);
   residual = hidden;
   hidden = gemma_norm(t, "post_attention_layernorm", hidden);
-  hidden = t.has_parameter("mlp.gate", "weight") ? sparse_moe(t, c, "mlp", hidden)
-                                                 : gated_mlp(t, c, hidden);
+  hidden = has_layer(t, "mlp.gate") ? sparse_moe(t, c, "mlp", hidden) : gated_mlp(t, c, hidden);
   hidden = aten::add(t, residual, hidden);
   return t.leave(scope, hidden);
 }

@@ -11,10 +11,6 @@ namespace zeroplan::hf {
 
 namespace {
 
-bool has_layer(const Tape& t, std::string_view module) {
-  return t.has_parameter(module, "weight") || t.has_parameter(module, "base_layer.weight");
-}
-
 // Qwen3Attention: RMSNorm over each head, before the transpose.
 Tensor project_llama_heads(Tape& t,
                            const Context& c,
@@ -131,10 +127,10 @@ Tensor llama_norm(Tape& t, const Context& c, std::string_view module, const Tens
 }
 
 Tensor llama_feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
-  if (t.has_parameter("block_sparse_moe.gate", "weight")) {
+  if (has_layer(t, "block_sparse_moe.gate")) {
     return sparse_moe(t, c, "block_sparse_moe", hidden);
   }
-  if (t.has_parameter("mlp.gate", "weight")) return sparse_moe(t, c, "mlp", hidden);
+  if (has_layer(t, "mlp.gate")) return sparse_moe(t, c, "mlp", hidden);
   return gated_mlp(t, c, hidden);
 }
 

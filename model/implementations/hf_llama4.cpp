@@ -181,7 +181,7 @@ Tensor llama4_layer(Tape& t, const Context& c, const LayerAttention& kind) {
   hidden = aten::add(t, residual, attended);
   residual = hidden;
   hidden = norm(t, "post_attention_layernorm", hidden);
-  if (t.has_parameter("feed_forward.router", "weight")) {
+  if (has_layer(t, "feed_forward.router")) {
     hidden = mixture(t, c, hidden, logits);
     hidden = aten::view(t, hidden, c.hidden_shape());
   } else {

@@ -189,10 +189,7 @@ namespace {
 
 // The experts one after the other, each adding to the sum.
 Tensor looped_experts(Tape& t, const Context& c, const Tensor& rows, const Tensor& weights) {
-  const ExpertNames& names = t.has_parameter("experts.0.w1", "weight") ||
-                                     t.has_parameter("experts.0.w1", "base_layer.weight")
-                                 ? kMixtral
-                                 : kQwen;
+  const ExpertNames& names = has_layer(t, "experts.0.w1") ? kMixtral : kQwen;
   const ExpertShape& shape = c.shape().experts;
   Tensor sum = t.empty(rows.shape(), t.dtype());
   t.launch({.name = "zeros", .kind = OpKind::fill, .traffic = sum.bytes()});
@@ -213,7 +210,7 @@ Tensor sparse_moe(Tape& t, const Context& c, std::string_view module, const Tens
   const auto scope = t.enter(module, in);
   const Tensor rows = aten::view(t, in, Shape{c.batch * c.sequence, c.shape().hidden});
   const bool fused = c.shape().experts.fused;
-  const bool shares = t.has_parameter("shared_expert.down_proj", "weight");
+  const bool shares = has_layer(t, "shared_expert.down_proj");
   // Qwen2MoeSparseMoeBlock of transformers 5 runs its shared expert first.
   const Tensor shared =
       shares && fused ? feed_forward(t, c, "shared_expert", kQwen, rows) : Tensor();

@@ -71,8 +71,7 @@ Tensor opt_self_attention(Tape& t, const Context& c, const Tensor& hidden) {
 
 // OPT-350m embeds in fewer dimensions than it computes in; the others have no such modules.
 Tensor project(Tape& t, const Context& c, std::string_view module, const Tensor& x) {
-  const std::string base = std::string(module) + ".base_layer";
-  if (!t.has_parameter(module, "weight") && !t.has_parameter(base, "weight")) return x;
+  if (!has_layer(t, module)) return x;
   return linear(t, c, module, x);
 }
 

@@ -1,6 +1,7 @@
 // Low-rank adapters: what peft adds to a layer (recorded with peft 0.14), and what frozen weights
 // spare.
 #include "base/diagnostic.hpp"
+#include "model/families/hf_config.hpp"
 #include "model/implementations/implementations.hpp"
 #include "model/implementations/lora.hpp"
 #include "tests/catch.hpp"
@@ -91,6 +92,30 @@ TEST_CASE("A model with adapters is whole with and without checkpointing") {
         CHECK(walk.gradients() == trainable);
       }
     }
+  }
+}
+
+TEST_CASE("Adapters on every linear layer are on routers, too, whose mixture stays one") {
+  constexpr const char* kSizes =
+      R"("hidden_size":64,"intermediate_size":128,"num_hidden_layers":2,"num_attention_heads":4,
+         "num_key_value_heads":2,"vocab_size":512,"max_position_embeddings":1024)";
+  for (const char* kind :
+       {R"("model_type":"qwen2_moe","num_experts":4,"num_experts_per_tok":2,
+                               "moe_intermediate_size":32,"shared_expert_intermediate_size":64)",
+        R"("model_type":"qwen3_moe","num_experts":4,"num_experts_per_tok":2,
+                               "moe_intermediate_size":32,"head_dim":16)",
+        R"("model_type":"mixtral","num_local_experts":4,"num_experts_per_tok":2)"}) {
+    const std::string config = std::string("{") + kind + "," + kSizes + "}";
+    const Model base = read_model(
+        parse_json(config, "config.json").root, "config.json", "", ExpertLayout::modules);
+    const LoraOptions lora = adapters(all_linear_targets(base));
+    const Model model = with_lora(base, lora);
+    CAPTURE(kind);
+    const testing::GraphWalk walk(build_graph(model, options(lora)));
+    CHECK(walk.alive() == 0_B);
+    int trainable = 0;
+    for (const Parameter& parameter : model.parameters) trainable += parameter.trainable;
+    CHECK(walk.gradients() == trainable);
   }
 }
 
