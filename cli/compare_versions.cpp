@@ -100,25 +100,8 @@ std::string sets_table(const std::vector<ComparedSet>& compared, const Translati
                words);
 }
 
-Version release_of(const ComparedSet& set, Package package) {
-  const Software& software = set.plan.software;
-  switch (package) {
-    case Package::deepspeed:
-      return software.deepspeed_release;
-    case Package::torch:
-      return software.torch;
-    case Package::transformers:
-      return software.transformers;
-    case Package::trl:
-      return software.trl;
-    case Package::accelerate:
-      return software.accelerate;
-  }
-  return {};
-}
-
-// With the release at which it begins or ends, which lies above the second set where that has the
-// older release.
+// The sentence names the release at which the difference begins or ends: that of the newer side,
+// whichever of the two sets it is.
 std::string difference_text(const ReleaseEffect& effect,
                             const ComparedSet& first,
                             const ComparedSet& second,
@@ -130,7 +113,8 @@ std::string difference_text(const ReleaseEffect& effect,
                              effect.changed->older));
   }
   const ReleaseRow& row = release_row(*effect.rule);
-  const bool back = release_of(second, row.package) < release_of(first, row.package);
+  const bool back =
+      release_of(second.releases, row.package) < release_of(first.releases, row.package);
   const std::string release = fmt::format(
       "{} {}", display_name(row.package), to_string(effect.begins != back ? row.since : row.until));
   const char* where =

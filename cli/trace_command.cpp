@@ -111,9 +111,7 @@ rehearsal::TraceRequest request_of(const Arguments& arguments,
   request.sequences = sizes_of(arguments, "sequences");
   const auto config =
       request.model.empty() ? std::nullopt : config_of_path(request.model, kCommandLine);
-  if (config) {
-    stay_between_windows(request, *config, kUsualSequence);
-  }
+  if (config) stay_between_windows(request, *config, kUsualSequence);
   request.trust_remote_code = arguments.has("trust-remote-code");
   return request;
 }

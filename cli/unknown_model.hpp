@@ -26,8 +26,9 @@ void stay_between_windows(rehearsal::TraceRequest& request,
                           const Json& config,
                           std::int64_t sequence);
 
-// What a class is asked for.
-inline constexpr std::int64_t kUsualSequence = 2048;
+inline constexpr std::int64_t kUsualSequence = 2048;  // tokens, where nobody says
+
+// The plan's part of what a class is asked.
 struct TracedFor {
   std::string attention;  // transformers' name, empty for its default
   // Tokens: on which side of the config's windows the traced sequences are.

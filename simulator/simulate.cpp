@@ -376,12 +376,13 @@ StepResult simulate(const Plan& plan, const SimulateOptions& options) {
   try {
     return simulate_plan(plan, options);
   } catch (const std::logic_error& broken) {
-    throw InputError(Diagnostic{"",
-                                "/model",
-                                "blocks that run one after the other, each on what the one before "
-                                "gives it",
-                                phrase("others in {}: {}", plan.model->architecture, failed_check(broken)),
-                                "zeroplan rehearse runs the model's own code"});
+    throw InputError(
+        Diagnostic{"",
+                   "/model",
+                   "blocks that run one after the other, each on what the one before "
+                   "gives it",
+                   phrase("others in {}: {}", plan.model->architecture, failed_check(broken)),
+                   "zeroplan rehearse runs the model's own code"});
   }
 }
 

@@ -30,21 +30,6 @@ struct Job {
   Difference without;
 };
 
-Version release_of(const ReleaseSet& set, Package package) {
-  switch (package) {
-    case Package::deepspeed:
-      return set.deepspeed;
-    case Package::torch:
-      return set.torch;
-    case Package::transformers:
-      return set.transformers;
-    case Package::trl:
-    case Package::accelerate:
-      break;  // no part of a set: what nobody says follows transformers
-  }
-  return {};
-}
-
 std::vector<Difference> differences(const ReleaseSet& older,
                                     const ReleaseSet& newer,
                                     const DsConfig& written,
@@ -201,6 +186,21 @@ class Comparison {
 };
 
 }  // namespace
+
+Version release_of(const ReleaseSet& set, Package package) {
+  switch (package) {
+    case Package::deepspeed:
+      return set.deepspeed;
+    case Package::torch:
+      return set.torch;
+    case Package::transformers:
+      return set.transformers;
+    case Package::trl:
+    case Package::accelerate:
+      break;
+  }
+  return {};
+}
 
 std::string label(const ReleaseSet& set, bool with_deepspeed) {
   const std::string others = to_string(set.torch) + " / " + to_string(set.transformers);

@@ -28,6 +28,10 @@ struct ReleaseSet {
 // "0.16.4 / 2.6.0 / 4.50.3"; without DeepSpeed for an engine that runs without it.
 std::string label(const ReleaseSet& set, bool with_deepspeed = true);
 
+// A package's release in a set; {} of those that are no part of one: what nobody says follows
+// transformers.
+Version release_of(const ReleaseSet& set, Package package);
+
 // The scenario under a set's releases, in place of what it says of them.
 Scenario under(const Scenario& scenario, const ReleaseSet& set);
 

@@ -1,5 +1,5 @@
-// What the model's code can run on beside what every environment has: Liger's fused loss, the
-// flash-attn package and flash-linear-attention. They cost nothing but an installation, and the kit
+// Packages that the model's code can run on beside what every environment has: Liger's fused loss,
+// flash-attn and flash-linear-attention. They cost nothing but an installation, and the kit
 // starts them; so plans without them come first, and an answer that needs them names them.
 //
 // Tried are those that nobody said anything about, that make a difference to the class and that

@@ -63,17 +63,13 @@ constexpr std::array kFamilies = {
 
 std::span<const Family> all_families() { return kFamilies; }
 
-const Family* find_family(std::string_view model_type) {
+const Family* find_family(std::string_view model_type, const Json& config) {
   for (const Family& family : kFamilies) {
-    if (family.model_type == model_type) return &family;
+    if (family.model_type != model_type) continue;
+    const std::string_view another = family.key_of_another;
+    return another.empty() || config.find(another) == nullptr ? &family : nullptr;
   }
   return nullptr;
-}
-
-const Family* find_family(std::string_view model_type, const Json& config) {
-  const Family* family = find_family(model_type);
-  if (family == nullptr || family->key_of_another.empty()) return family;
-  return config.find(family->key_of_another) == nullptr ? family : nullptr;
 }
 
 }  // namespace zeroplan::families

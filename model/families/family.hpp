@@ -51,7 +51,7 @@ struct Family {
 };
 
 std::span<const Family> all_families();
-const Family* find_family(std::string_view model_type);
+// The family of a config that has this type; null where no class is known, or another shares it.
 const Family* find_family(std::string_view model_type, const Json& config);
 
 // The head that an architecture's name ends in; `fallback` where it is empty; a problem at

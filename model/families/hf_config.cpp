@@ -151,8 +151,8 @@ std::optional<std::string> known_text_model(const Json& config) {
   const Json* text = config.find("text_config");
   if (text == nullptr || !text->is_object()) return std::nullopt;
   const Json* said = text->find("model_type");
-  if (said == nullptr || !said->is_string() || families::find_family(said->as_string()) == nullptr)
-    return std::nullopt;
+  if (said == nullptr || !said->is_string()) return std::nullopt;
+  if (families::find_family(said->as_string(), *text) == nullptr) return std::nullopt;
   return said->as_string();
 }
 

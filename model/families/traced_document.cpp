@@ -295,7 +295,7 @@ std::string release_of(const Json& document, std::string_view package) {
   return software == nullptr ? "" : optional_text(*software, package);
 }
 
-// Of fused experts a token uses some: `_grouped_mm` multiplies rows, so many for each token, by a
+// A token uses some of fused experts: `_grouped_mm` multiplies rows, so many for each token, by a
 // parameter that has a matrix an expert, or by a view of it.
 void note_routed(const TracedGraph& graph, Model& model) {
   constexpr std::array<std::string_view, 7> kViews = {

@@ -100,7 +100,7 @@ std::string keep_traced_graph(TracedGraph graph, const std::string& document);
 // The graph of a traced model; null for every other one.
 const TracedGraph* traced_graph_of(const Model& model);
 
-// What a check (ZP_CHECK) says that only such a document can break, without its place in the code.
+// The message of a check (ZP_CHECK) that only such a document can break, without its place.
 std::string failed_check(const std::logic_error& broken);
 
 // Whether an operation of that name stands in one of the blocks.

@@ -241,7 +241,7 @@ Tensor chunk_gated_delta_rule(Tape& t, const DeltaRuleInputs& given, Tensor& sta
 
 namespace {
 
-// What ctx.save_for_backward keeps: normed queries and keys with the reciprocals of their lengths,
+// ctx.save_for_backward keeps normed queries and keys with the reciprocals of their lengths,
 // sums of decays within chunks, and the inverse of each chunk's system.
 struct FlaSaved {
   Tensor query, query_length, key, key_length, value, decay, beta, inverse;
@@ -298,7 +298,7 @@ Tensor fla_local_cumsum(Tape& t, const Tensor& decay) {
   return out;
 }
 
-// What a chunk adds to the states: weights of what is there (w) and new values (u).
+// A chunk adds rows to the states: weights of what is there (w) and new values (u).
 struct FlaRows {
   Tensor w, u;
 };
@@ -406,8 +406,9 @@ FlaGradients fla_backward(Tape& t, const FlaSaved& saved, const Tensor& out) {
   return made;
 }
 
-}  // namespace
-
+// The whole rule (fla/ops/gated_delta_rule/chunk.py, ChunkGatedDeltaRuleFunction of 0.6 with
+// use_qk_l2norm_in_kernel): Triton kernels keep what goes in and one matrix a chunk, and recompute
+// the rest. Left out: that a short batch has too few heads to fill the GPU in the scan over chunks.
 Tensor fla_chunk_gated_delta_rule(Tape& t,
                                   const DeltaRuleInputs& given,
                                   bool caches,
@@ -451,6 +452,14 @@ Tensor fla_chunk_gated_delta_rule(Tape& t,
     b.give(4, std::move(made.beta));
   });
   return out;
+}
+
+}  // namespace
+
+Tensor gated_delta_rule(
+    Tape& t, LinearAttention by, const DeltaRuleInputs& given, bool caches, Tensor& state) {
+  return by == LinearAttention::fla ? fla_chunk_gated_delta_rule(t, given, caches, state)
+                                    : chunk_gated_delta_rule(t, given, state);
 }
 
 }  // namespace zeroplan::hf

@@ -29,13 +29,8 @@ const char* who_computes(LinearAttention linear_attention);
 // (b, heads, key_dim, value_dim) in fp32.
 Tensor chunk_gated_delta_rule(Tape& t, const DeltaRuleInputs& given, Tensor& state);
 
-// The same by flash-linear-attention 0.6 (fla/ops/gated_delta_rule/chunk.py,
-// ChunkGatedDeltaRuleFunction with use_qk_l2norm_in_kernel), whose Triton kernels keep what goes in
-// and one matrix a chunk, and recompute the rest. `state` is there where `caches` is. Left out:
-// that a short batch has too few heads to fill the GPU in the scan over chunks.
-Tensor fla_chunk_gated_delta_rule(Tape& t,
-                                  const DeltaRuleInputs& given,
-                                  bool caches,
-                                  Tensor& state);
+// The rule by whom the options name; fla's `state` is there where `caches` is.
+Tensor gated_delta_rule(
+    Tape& t, LinearAttention by, const DeltaRuleInputs& given, bool caches, Tensor& state);
 
 }  // namespace zeroplan::hf

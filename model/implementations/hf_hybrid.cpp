@@ -263,9 +263,7 @@ Tensor linear_attention(Tape& t, const Context& c, const Tensor& hidden) {
   Tensor state;
   const bool caches =
       c.options.use_cache && c.options.checkpointing == ActivationCheckpointing::none;
-  Tensor out = c.options.linear_attention == LinearAttention::fla
-                   ? fla_chunk_gated_delta_rule(t, given, caches, state)
-                   : chunk_gated_delta_rule(t, given, state);
+  Tensor out = gated_delta_rule(t, c.options.linear_attention, given, caches, state);
   if (caches) {
     t.hold(state);
   } else {

@@ -293,9 +293,7 @@ void embedding(Call& call) {
 void delta_rule(Call& call) {
   const hf::DeltaRuleInputs given{call.x(0), call.x(1), call.x(2), call.x(3), call.x(4)};
   Tensor state;
-  call.give(call.v.c.options.linear_attention == LinearAttention::fla
-                ? hf::fla_chunk_gated_delta_rule(call.t, given, false, state)
-                : hf::chunk_gated_delta_rule(call.t, given, state));
+  call.give(hf::gated_delta_rule(call.t, call.v.c.options.linear_attention, given, false, state));
 }
 
 void layer_norm(Call& call) {
@@ -344,7 +342,7 @@ void unary(Call& call) {
   call.give(Function(call.t, call.x()));
 }
 
-// Of one floating point type; the general rule else.
+// The function takes tensors of one floating point type; the general rule plays others.
 template <Tensor (*Function)(Tape&, const Tensor&)>
 void float_unary(Call& call) {
   if (one_float_type(call)) return call.give(Function(call.t, call.x()));

@@ -76,9 +76,8 @@ LoadedWeights loaded_weights(Resolver& r) {
   }
   if (plan.workload.method != Method::full) return {compute, false};
   const bool loads = plan.workload.frontend == Frontend::hf_trainer &&
-                     plan.workload.implementation == Implementation::hf &&
-                     trains_as_loaded(plan) && compute != DType::fp32 &&
-                     plan.trainer == nullptr && !r.ds_config_mixes &&
+                     plan.workload.implementation == Implementation::hf && trains_as_loaded(plan) &&
+                     compute != DType::fp32 && plan.trainer == nullptr && !r.ds_config_mixes &&
                      plan.software.transformers_act(ReleaseRule::loads_as_stored);
   if (!loads) return {};
   const DType stored = checkpoint_dtype(plan);

@@ -56,8 +56,9 @@ class RunFlags(TypedDict, total=False):
     """gpu or cpu."""
     optimizer: str
     attention: str
-    linear_attention: str
     """eager, sdpa or flash."""
+    linear_attention: str
+    """torch or fla."""
     activation_checkpointing: Union[str, bool]
     """none, full or selective."""
     ckpt: Union[str, bool]

@@ -263,10 +263,9 @@ TEST_CASE(
   const auto weights = [](const std::string& workload,
                           const char* transformers,
                           const char* accelerate = "1.15") {
-    const Plan plan =
-        resolve(scenario(R"({"model":"qwen2.5-7b","cluster":"1xH100","workload":{)" + workload +
-                         R"(},"software":{"transformers":")" + transformers +
-                         R"(","accelerate":")" + accelerate + "\"}}"));
+    const Plan plan = resolve(scenario(R"({"model":"qwen2.5-7b","cluster":"1xH100","workload":{)" +
+                                       workload + R"(},"software":{"transformers":")" +
+                                       transformers + R"(","accelerate":")" + accelerate + "\"}}"));
     return plan.workload.engine == TrainingEngine::fsdp ? plan.fsdp.storage_dtype
                                                         : plan.ddp.weight_dtype;
   };
