@@ -129,18 +129,24 @@ std::vector<StrategyResult> settle(const Question& question,
     question.missing->attempt(describe(strategy),
                               [&] { ladders.emplace_back(question, strategy, options, memo); });
   }
-  std::vector<Ladder*> order, lost;
-  for (Ladder& ladder : ladders) order.push_back(&ladder);
-  std::stable_sort(order.begin(), order.end(), [](const Ladder* a, const Ladder* b) {
+  // The simulator asks the likeliest first, and the next as long as an estimate is better than what
+  // it found: an estimate that was not tried stands above none that was.
+  std::vector<Ladder*> open, lost;
+  for (Ladder& ladder : ladders) open.push_back(&ladder);
+  const auto likelier = [](const Ladder* a, const Ladder* b) {
     return is_preferred(a->best(), b->best());
-  });
-  for (Ladder* ladder : order) {
-    if (depth == Depth::closed_form) break;
-    lost.push_back(ladder);
-    if (!question.missing->attempt(describe(ladder->strategy()), [&] { ladder->decide(); }))
-      continue;
-    lost.pop_back();
-    if (ladder->settled()) break;
+  };
+  const Ladder* settled = nullptr;
+  while (depth != Depth::closed_form && !open.empty()) {
+    const auto next = std::min_element(open.begin(), open.end(), likelier);
+    Ladder* ladder = *next;
+    if (settled != nullptr && !likelier(ladder, settled)) break;
+    open.erase(next);
+    if (!question.missing->attempt(describe(ladder->strategy()), [&] { ladder->decide(); })) {
+      lost.push_back(ladder);
+    } else if (ladder->settled() && (settled == nullptr || likelier(ladder, settled))) {
+      settled = ladder;
+    }
   }
   std::vector<StrategyResult> rows;
   for (Ladder& ladder : ladders) {

@@ -170,7 +170,9 @@ def random_questions(draw, count, models, gpus):
             workload["sequence_length"] *= 2
         elif chance < 0.4:
             how = "a larger micro-batch"
-            workload["micro_batch_size"] += draw.choice((1, 4))
+            # Liger's loss cuts its tokens in chunks of powers of two: of three sequences fewer than of two.
+            fused = workload.get("fused_loss")
+            workload["micro_batch_size"] += workload["micro_batch_size"] if fused else draw.choice((1, 4))
         elif chance < 0.65:
             how = "twice the nodes"
             other["cluster"], all_gpus = f"{2 * nodes}x{in_node}x{gpu}", 2 * all_gpus

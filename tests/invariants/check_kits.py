@@ -23,7 +23,7 @@ GPUS = ("A100-80G", "A100-40G", "V100-32G", "RTX-4090", "H100-80G-SXM", "T4-16G"
         "H20-96G")
 SHORT = ("gpt2", "bert-large-uncased", "t5-base", "opt-1.3b")  # learned positions
 PARTS = ("fits", "fit_probability", "gpu", "host", "nvme", "step", "intervals", "parameters")
-CLEARLY_FASTER = 1.12  # room on the GPU may cost a tenth, ties within 2 % go to the simpler one
+CLEARLY_FASTER, SAFER = 1.03, 1.34  # ties within 2 % go to the simpler one, room on the GPU may cost a quarter
 
 
 def random_question(draw):
@@ -55,6 +55,16 @@ def differences(expected, got, path=""):
         yield f"{path}: {str(expected)[:60]}, simulated {str(got)[:60]}"
 
 
+def speed_of(result):
+    """Of lengths that vary the whole job's, as their padding depends on the micro-batch."""
+    job = result["job"]
+    return 1 / job["seconds"] if job and job["padding_share"] is not None else result["step"]["tokens_per_second_per_gpu"]
+
+
+def at_limit(result):
+    return result["gpu"]["peak_total_bytes"] > 0.95 * result["gpu"]["capacity_bytes"]
+
+
 def check(program, report, folder, command, words):
     said = f"{command} {' '.join(words)}"
     kit = folder / "kit"
@@ -73,11 +83,11 @@ def check(program, report, folder, command, words):
     if not best:
         return None
     if command == "fit":
-        speed = best["result"]["step"]["tokens_per_second_per_gpu"]
+        speed = speed_of(best["result"])
         for one in answer["strategies"]:
             if one["fits"] != one["result"]["fits"]:
                 report.fail("verdict", f"{said}: {one['name']}")
-            if one["fits"] and one["result"]["step"]["tokens_per_second_per_gpu"] > speed * CLEARLY_FASTER:
+            if one["fits"] and speed_of(one["result"]) > speed * (SAFER if at_limit(one["result"]) else CLEARLY_FASTER):
                 report.fail("faster", f"{said}: {one['name']}")
         again = program.run([*question, "-o", kit, "--force"], folder)
         if again.out != done.out:

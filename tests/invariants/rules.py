@@ -58,7 +58,8 @@ def verdict_agrees(answer):
         yield f"fits is {fits} at probability {probability}"
     if fits and gpu["peak_total_bytes"] > gpu["capacity_bytes"]:
         yield f"fits, and takes {gpu['peak_total_bytes']} of {gpu['capacity_bytes']}"
-    if fits and host["capacity_bytes"] is not None and host["peak_bytes"] > host["capacity_bytes"]:
+    known = host["capacity_bytes"] is not None and answer["host_condition"] is None
+    if fits and known and host["peak_bytes"] > host["capacity_bytes"]:
         yield f"fits, and takes {host['peak_bytes']} of the host's {host['capacity_bytes']}"
     if fits == bool(answer["limits"]):
         yield f"fits is {fits}, limits are {answer['limits'][:1]}"
@@ -120,9 +121,10 @@ def rates_follow(scenario, gpus, answer):
 
 # --- two answers
 # The allocator hands out blocks that it does not cut where little would remain, so that what is held moves by some of
-# that; kernels take their time by shape, and partitions of more ranks may cut tensors in other places.
-BLOCKS = 2 << 20
-OF_BLOCKS, OF_SEGMENTS, OF_SHAPES, OF_PARTITIONS = 0.0005, 0.01, 0.02, 0.1
+# that, and the segments it takes for them by more; kernels take their time by shape, and partitions of more ranks may
+# cut tensors in other places.
+BLOCKS = 4 << 20
+OF_BLOCKS, OF_SEGMENTS, OF_SHAPES, OF_PARTITIONS = 0.0005, 0.06, 0.02, 0.2
 
 
 def peak(answer, what="allocated"):
@@ -130,6 +132,9 @@ def peak(answer, what="allocated"):
 
 
 def takes_no_less_time(less, more):
+    """Unless only the first gives memory back to the driver to stay on the card: a plan beyond its card never does."""
+    if less["gpu"]["allocator_flushes"] > more["gpu"]["allocator_flushes"]:
+        return
     before, after = less["step"]["seconds"], more["step"]["seconds"]
     if before is not None and after is not None and after < before * (1 - OF_SHAPES):
         yield f"takes {after} s, less than {before}"
@@ -151,7 +156,9 @@ def holds_no_less(less, more):
 
 
 def holds_no_more(less, more):
-    """More nodes for the same job of each GPU."""
+    """More nodes for the same job of each GPU, which was not alone: only then has it buffers to talk through."""
+    if less["gpu"]["breakdown_at_peak"]["communication_buffers"] == 0:
+        return
     for what in ("allocated", "reserved"):
         if peak(more, what) > peak(less, what) * (1 + OF_PARTITIONS):
             yield f"peak {what} {peak(more, what)}, more than {peak(less, what)}"
