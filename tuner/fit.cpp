@@ -205,8 +205,7 @@ class QuestionSubject : public RemedySubject {
     if (rough->result.fits) {
       if (auto found = found_roughly(*question, options_)) return found;
     }
-    rough->result = played(rough->plan, options_);
-    rough->simulated = true;
+    play_if_it_runs(*rough, options_);
     return rough;
   }
 

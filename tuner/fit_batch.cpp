@@ -71,7 +71,9 @@ class Ladder {
  private:
   OtherBatch other_batch(std::size_t i) const {
     const StrategyResult& row = rungs_[i];
-    return {question_.batches.sizes[i], speed_of(row), row.result.gpu.peak_total};
+    return {question_.batches.sizes[i],
+            row.result.step.tokens_per_second_per_gpu,
+            row.result.gpu.peak_total};
   }
 
   // One rank stands in for those that differ; where that is not sure to fit all are asked.

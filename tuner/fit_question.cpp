@@ -6,6 +6,7 @@
 #include "model/plan/release_pairs.hpp"
 #include "model/predict/predict.hpp"
 #include "simulator/simulate.hpp"
+#include "tuner/fit_ranking.hpp"
 #include "tuner/packages.hpp"
 
 namespace zeroplan {
@@ -132,6 +133,16 @@ bool runs(const Plan& plan, const PredictOptions& options) {
                           .stops_at_the_limit = true};
   verdict.predict.likeliest_alone = true;
   return simulate(plan, verdict).fits;
+}
+
+void play_if_it_runs(StrategyResult& row, const PredictOptions& options) {
+  row.simulated = true;
+  const bool surely = row.result.fits && !is_at_limit(row.result);
+  if (!surely && !runs(row.plan, options)) {
+    row.result.fits = false;
+    return;
+  }
+  row.result = played(row.plan, options);
 }
 
 void set(Question& question, ScenarioKey key, Json value) {

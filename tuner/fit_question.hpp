@@ -8,6 +8,7 @@
 #include "model/plan/plan.hpp"
 #include "model/predict/predict.hpp"
 #include "simulator/simulation_memo.hpp"
+#include "tuner/fit_answer.hpp"
 #include "tuner/missing_rows.hpp"
 #include "tuner/strategies.hpp"
 #include "tuner/variations.hpp"
@@ -57,6 +58,9 @@ void take_usual_host(Question& question);
 
 // Whether it fits, simulated no further than that needs.
 bool runs(const Plan& plan, const PredictOptions& options);
+
+// A row of the analytic estimate, simulated: as simulate() has it where it fits.
+void play_if_it_runs(StrategyResult& row, const PredictOptions& options);
 
 // --- variations: the batch follows, except where it was said ---
 void set_nodes(Question& question, std::int64_t nodes);

@@ -40,8 +40,7 @@ class PlanSubject : public RemedySubject {
   std::optional<StrategyResult> best(const Variation& change) const override {
     std::optional<StrategyResult> found = roughly(change);
     if (!found || is_hopeless(found->result)) return found;
-    found->result = played(found->plan, options_);
-    found->simulated = true;
+    play_if_it_runs(*found, options_);
     return found;
   }
 

@@ -184,14 +184,15 @@ def commands(random_, count):
         words = flags_of(settings)
         kind = i % 10
         if kind < 5:
-            yield ["fit", model, gpus, *words, *(["--json"] if random_.random() < 0.5 else [])], 20
+            # PPO of 48 layers of experts, where nothing fits: 40 remedies are tried, a simulation each takes a second.
+            yield ["fit", model, gpus, *words, *(["--json"] if random_.random() < 0.5 else [])], 120
         elif kind < 7:
             yield ["tune", model, gpus, *words, "--quick", "--time-limit", "4"], 20
         elif kind == 7:
-            yield ["report", model, gpus, *words, "--no-search", "--json"], 40
+            yield ["report", model, gpus, *words, "--no-search", "--json"], 120
         elif kind == 8:
             clusters = ",".join(random_.sample(MACHINES, 3))
-            yield ["fit", model, "--clusters", clusters, "--tokens", "1B", *words], 40
+            yield ["fit", model, "--clusters", clusters, "--tokens", "1B", *words], 120
         else:
             sets = ",".join("/".join(random_.choice(RELEASES)) for _ in range(2))
             # Before transformers 5 experts are modules, thousands of them: a simulation takes a second, a comparison 130.
