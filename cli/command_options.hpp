@@ -356,6 +356,10 @@ inline constexpr std::array kTraceOptions = {
         "--freeze", "", "NAME ...", "parameters or modules that do not train; may be repeated"},
     OptionInfo{"--batches", "", "A,B,C", "the batches it is run with (2,3,5)"},
     OptionInfo{"--sequences", "", "A,B,C", "the sequence lengths (128,256,512)"},
+    OptionInfo{"--family",
+               "",
+               "",
+               "MODEL is a type of transformers (olmo3): one document for all its configs"},
     OptionInfo{"--trust-remote-code", "", "", "run the model repository's own code"}};
 inline constexpr std::array kImportOptions = {
     OptionInfo{"--output", "-o", "FILE", "write the measurements here, one a line"},

@@ -112,6 +112,7 @@ rehearsal::TraceRequest request_of(const Arguments& arguments,
   const auto config =
       request.model.empty() ? std::nullopt : config_of_path(request.model, kCommandLine);
   if (config) stay_between_windows(request, *config, kUsualSequence);
+  request.family = arguments.has("family");
   request.trust_remote_code = arguments.has("trust-remote-code");
   return request;
 }
@@ -183,7 +184,19 @@ int run_trace(const Arguments& arguments, Streams streams) {
         {kCommandLine, "--output", "a file for the document", "nothing", "-o graph.json"});
   require_writable(*output);
   const rehearsal::ScratchFolder scratch;
-  const std::string text = rehearsal::trace(request_of(arguments, scratch));
+  const rehearsal::TraceRequest request = request_of(arguments, scratch);
+  const std::string text = rehearsal::trace(request);
+  if (request.family) {
+    write_file(*output, text);
+    const Json family = parse_json(text, *output, {.max_values = kMostRecordedValues}).root;
+    const Translation words(arguments.language);
+    streams.out << words.text(phrase("wrote {}: {} documents of {} blocks",
+                                     printable(*output),
+                                     family.find("documents")->items().size(),
+                                     family.find("blocks")->items().size()))
+                << "\n";
+    return kDone;
+  }
   const Model model = read_model(parse_json(text, *output).root, *output);
   write_file(*output, text);
   const Summary summary{model, *traced_graph_of(model), *output};

@@ -17,6 +17,7 @@
 #include "base/fingerprint.hpp"
 #include "base/output_file.hpp"
 #include "model/families/hf_config.hpp"
+#include "model/families/recorded_class.hpp"
 #include "rehearsal/cache.hpp"
 #include "rehearsal/embedded.hpp"
 #include "rehearsal/process.hpp"
@@ -150,6 +151,10 @@ std::optional<TracedModel> traced_if_unknown(const Json& said,
                                              const Translation& words) {
   const std::optional<UnknownModel> model = unknown_model_of(said, file);
   if (!model) return std::nullopt;
+  if (auto document = recorded_document(model->config, {use.attention, use.sequence})) {
+    (*document)["name"] = model->name;
+    return TracedModel{std::move(*document), model->name};
+  }
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
   static const std::string python = python_to_ask();

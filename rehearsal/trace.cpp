@@ -43,7 +43,7 @@ Json question(const TraceRequest& request, const fs::path& folder) {
   const auto add = [&said](std::string_view key, const std::string& text) {
     if (!text.empty()) said[key] = text;
   };
-  add("model", request.model);
+  add(request.family ? "family" : "model", request.model);
   add("code", request.code);
   add("class", request.class_name);
   add("attention", request.attention);

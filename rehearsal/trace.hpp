@@ -23,11 +23,12 @@ struct TraceRequest {
   // The usual sequences are longer than the first and at most as long as the second, where the
   // model runs other operations beyond (windows); 0: no bound.
   std::int64_t longer_than = 0, at_most = 0;
+  bool family = false;  // `model` is a model_type: all its configs as zeroplan.family/1
   bool trust_remote_code = false;
   std::optional<std::int64_t> seconds;  // it may take; absent: as long as it takes
 };
 
-// zeroplan.graph/1 as text. A torch for CUDA whose libraries are missing gets the emulated ones
+// zeroplan.graph/1, or zeroplan.family/1, as text. A torch for CUDA whose libraries are missing gets the emulated ones
 // (emulation.hpp). Throws InputError for what the model or the Python lacks.
 std::string trace(const TraceRequest& request);
 

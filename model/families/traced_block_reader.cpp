@@ -317,6 +317,7 @@ class BlockReader {
     const std::string kind = text.substr(0, colon == std::string::npos ? 0 : colon);
     if (kind == "parameter") result.kind = TracedOperand::Kind::parameter;
     if (kind == "buffer") result.kind = TracedOperand::Kind::buffer;
+    if (kind == "own") result.kind = TracedOperand::Kind::own_buffer;
     if (kind == "input") result.kind = TracedOperand::Kind::input;
     if (result.kind == TracedOperand::Kind::none) return std::nullopt;
     result.name = text.substr(colon + 1);
@@ -338,7 +339,7 @@ class BlockReader {
       if (!one || missing) {
         reader_.problem(
             below(at, key),
-            "tensors that are there, null, or parameter:, buffer: or input: with a name",
+            "tensors that are there, null, or parameter:, buffer:, own: or input: with a name",
             described(item));
         continue;
       }

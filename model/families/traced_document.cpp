@@ -173,6 +173,12 @@ class Checker {
     });
   }
 
+  void known_as(const std::string& sort, const std::string& name, const std::string& at) {
+    if (names_.count(sort + name) != 0) return;
+    reader_.problem(
+        at, sort == "b" ? "buffers of the document" : "inputs of the document", in_quotes(name));
+  }
+
   // Parameters of a block that is called several times have the same sizes each time.
   void operands(std::size_t call, const std::string& at) {
     const TracedBlock& block = block_of(call);
@@ -180,15 +186,11 @@ class Checker {
     auto& known = seen_[graph_.calls[call].block];
     for (const TracedEvent& event : block.events) {
       for (const TracedOperand& operand : event.in) {
-        if (operand.kind == TracedOperand::Kind::buffer ||
-            operand.kind == TracedOperand::Kind::input) {
-          const bool buffer = operand.kind == TracedOperand::Kind::buffer;
-          if (names_.count((buffer ? "b" : "i") + operand.name) == 0) {
-            reader_.problem(at,
-                            buffer ? "buffers of the document" : "inputs of the document",
-                            in_quotes(operand.name));
-          }
+        if (operand.kind == TracedOperand::Kind::buffer) known_as("b", operand.name, at);
+        if (operand.kind == TracedOperand::Kind::own_buffer) {
+          known_as("b", prefix + operand.name, at);
         }
+        if (operand.kind == TracedOperand::Kind::input) known_as("i", operand.name, at);
         if (operand.kind != TracedOperand::Kind::parameter) continue;
         const auto found = shapes_.find(prefix + operand.name);
         if (found == shapes_.end()) {

@@ -34,10 +34,10 @@ struct TracedTensor {
 
 // What an operation reads.
 struct TracedOperand {
-  enum class Kind : std::uint8_t { none, tensor, parameter, buffer, input };
+  enum class Kind : std::uint8_t { none, tensor, parameter, buffer, own_buffer, input };
   Kind kind = Kind::none;
   std::int32_t tensor = -1;  // of the block
-  std::string name;          // of a parameter: relative to the block's prefix
+  std::string name;          // of a parameter or an own buffer: relative to the call's prefix
 };
 
 struct TracedEvent {

@@ -11,17 +11,27 @@ Tensor TracedValues::of(const TracedOperand& operand) {
     case TracedOperand::Kind::parameter:
       return t.parameter(operand.name);
     case TracedOperand::Kind::buffer:
-    case TracedOperand::Kind::input: {
-      const auto& list =
-          operand.kind == TracedOperand::Kind::buffer ? graph_.buffers : graph_.inputs;
-      for (const NamedTensor& named : list) {
-        if (named.name == operand.name)
-          return t.buffer(shape_of(named.tensor), dtype_of(named.tensor));
-      }
-      return {};
-    }
+      return named(graph_.buffers, operand.name);
+    case TracedOperand::Kind::own_buffer:
+      return named(graph_.buffers, prefix_of_first_call() + operand.name);
+    case TracedOperand::Kind::input:
+      return named(graph_.inputs, operand.name);
   }
   return {};
+}
+
+Tensor TracedValues::named(const std::vector<NamedTensor>& list, const std::string& name) {
+  for (const NamedTensor& one : list) {
+    if (one.name == name) return t.buffer(shape_of(one.tensor), dtype_of(one.tensor));
+  }
+  return {};
+}
+
+std::string TracedValues::prefix_of_first_call() const {
+  for (const TracedCall& call : graph_.calls) {
+    if (&graph_.blocks[static_cast<std::size_t>(call.block)] == &block_) return call.prefix;
+  }
+  return "";
 }
 
 Shape TracedValues::shape_of(const TracedTensor& tensor) const {

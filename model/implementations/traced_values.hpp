@@ -1,6 +1,7 @@
 // The tensors of a traced block while it is played on a Tape.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "model/graph/traced_graph.hpp"
@@ -40,6 +41,9 @@ class TracedValues {
 
  private:
   Shape shape_of(const TracedTensor& tensor) const;
+  Tensor named(const std::vector<NamedTensor>& list, const std::string& name);
+  // Calls of one block have buffers of the same sizes.
+  std::string prefix_of_first_call() const;
 
   const TracedGraph& graph_;
   const TracedBlock& block_;

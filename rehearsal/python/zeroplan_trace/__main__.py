@@ -11,6 +11,7 @@ from .problem import Problem
 class Options:
     def __init__(self, said):
         self.model = said.get("model")
+        self.family = said.get("family")
         self.code = said.get("code")
         self.class_name = said.get("class")
         self.attention = said.get("attention")
@@ -42,10 +43,11 @@ def main(path):
     for package in ("fla", "causal_conv1d", "mamba_ssm"):
         sys.modules[package] = None
     from .document import document
+    from .family import family
 
     try:
         end_after(options.seconds)
-        made = document(options)
+        made = family(options) if options.family else document(options)
     except Problem as problem:
         return fail(options.errors, "model", problem.expected, problem.got, problem.hint)
     except Exception as error:

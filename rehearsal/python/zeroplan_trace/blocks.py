@@ -248,6 +248,8 @@ class Writer:
         named = self.all._named(number)
         if named is not None:
             kind, name = named
+            if kind == "buffer" and self.prefix and name.startswith(self.prefix):
+                return "own:" + self._name(name)
             return kind + ":" + (self._name(name) if kind == "parameter" else name)
         # Made in an earlier part: the storage comes from there, views of it are made again.
         for maker, made, source in self.all._chain(number):

@@ -101,10 +101,15 @@ def _shape(config, model):
 
 
 def document(options):
-    _no_card()
     from .models import from_code, from_transformers
 
     traced = from_code(options.code, options) if options.code else from_transformers(options.model, options)
+    return document_of(traced, options)
+
+
+def document_of(traced, options, batches=None, sequences=None):
+    """The document of a model; at the options' batches and sequences where none are given."""
+    _no_card()
     model = traced.model
     model.train()
     _freeze(model, options.freeze)
@@ -112,7 +117,7 @@ def document(options):
     if not parameters:
         raise Problem("a model with parameters", "%s, which has none" % type(model).__name__)
     shape = _shape(traced.config, model)
-    grid = Grid(options.batches or (2, 3, 5), options.sequences or _usual_sequences(shape, options))
+    grid = Grid(batches or options.batches or (2, 3, 5), sequences or options.sequences or _usual_sequences(shape, options))
     runs = _record_all(traced, grid)
     recorders = [run[0] for run in runs]
     try:

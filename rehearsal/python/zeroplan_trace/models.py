@@ -75,6 +75,11 @@ def from_transformers(name, options):
         config = transformers.AutoConfig.for_model(**said)
     else:
         config = _read_config(transformers, path, options.trust_remote_code)
+    return of_config(config, options)
+
+
+def of_config(config, options):
+    transformers = _transformers()
     config.use_cache = False
     text = getattr(config, "text_config", None)
     if text is not None:

@@ -1,0 +1,111 @@
+"""Numbers that differ between samples of a class, as sums of products of its config's keys."""
+
+import itertools
+from fractions import Fraction
+
+_MOST_TERMS = 3
+
+
+class Differs(Exception):
+    """Samples that are no one document."""
+
+
+class Formulas:
+    """Of the keys in `symbols`; those in `heads` may divide those in `widths` and each other."""
+
+    def __init__(self, samples, symbols, heads, widths):
+        self.samples, self.heads, self.widths = samples, heads, widths
+        self.found = {}
+        self.vectors = {key: [sample.values[key] for sample in samples] for key in symbols}
+
+    def of(self, numbers):
+        key = tuple(numbers)
+        if key not in self.found:
+            self.found[key] = self._search([Fraction(number).limit_denominator(10**7) for number in numbers])
+        if self.found[key] is None:
+            raise Differs("a size that is no sum of products of the config's keys: %s" % (list(numbers[:6]),))
+        return self.found[key]
+
+    def _depends_on(self, numbers):
+        first = numbers[0]
+        keys = []
+        for sample, number in zip(self.samples, numbers):
+            if sample.changed in self.vectors and number != first and sample.changed not in keys:
+                keys.append(sample.changed)
+        return keys
+
+    def _products(self, keys):
+        """(text, values) of every product of up to three keys, of quotients of two too, the simplest first."""
+        factors = [((key,), (), self.vectors[key]) for key in keys]
+        wide = [key for key in keys if key in self.widths]
+        heads = [key for key in keys if key in self.heads]
+        for over, under in itertools.product(wide, heads):
+            factors.append(((over,), (under,), [Fraction(a, b) for a, b in zip(self.vectors[over], self.vectors[under])]))
+        for over, under in itertools.permutations(heads, 2):
+            factors.append(((over,), (under,), [Fraction(a, b) for a, b in zip(self.vectors[over], self.vectors[under])]))
+        products = [((), (), [Fraction(1)] * len(self.samples))]
+        for count in (1, 2, 3):
+            for chosen in itertools.combinations_with_replacement(factors, count):
+                above = tuple(itertools.chain.from_iterable(factor[0] for factor in chosen))
+                below = tuple(itertools.chain.from_iterable(factor[1] for factor in chosen))
+                if set(above) & set(below) or len(below) > 1:
+                    continue
+                values = [Fraction(1)] * len(self.samples)
+                for factor in chosen:
+                    values = [a * b for a, b in zip(values, factor[2])]
+                products.append((above, below, values))
+        return products
+
+    def _search(self, numbers):
+        keys = self._depends_on(numbers)
+        if not keys:
+            return None
+        products = self._products(keys)
+        points = len({tuple(self.vectors[key][i] for key in keys) for i in range(len(numbers))})
+        most = min(_MOST_TERMS, points - 1)  # with as many terms as points every number is a sum
+        found = self._sum(products, numbers, most)
+        if found:
+            return "=" + found
+        for key in keys:  # a share: so many of the experts
+            over = self._sum(products, [number * value for number, value in zip(numbers, self.vectors[key])], most)
+            if over:
+                return "~" + "+".join("%s/%s" % (term, key) for term in over.split("+"))
+        return None
+
+    def _sum(self, products, numbers, most):
+        for count in range(1, most + 1):
+            for chosen in itertools.combinations(products, count):
+                factors = _solve([[values[i] for _, _, values in chosen] for i in range(len(numbers))], numbers)
+                if factors and all(f != 0 and f.denominator <= 16 and abs(f.numerator) <= 4096 for f in factors):
+                    return "+".join(_term(factor, above, below) for factor, (above, below, _) in zip(factors, chosen)).replace("+-", "-")
+        return None
+
+
+def _term(factor, above, below):
+    words = ([str(factor.numerator)] if factor.numerator != 1 or not above else []) + list(above)
+    under = ([str(factor.denominator)] if factor.denominator != 1 else []) + list(below)
+    return "*".join(words) + "".join("/" + word for word in under)
+
+
+def _solve(rows, numbers):
+    """The factors with which every row gives its number, exactly; None where there are none, or more than one choice."""
+    count = len(rows[0])
+    kept = []  # rows in echelon form
+    for row, number in zip(rows, numbers):
+        row = list(row) + [number]
+        for pivot, other in kept:
+            if row[pivot] != 0:
+                share = row[pivot]
+                row = [a - share * b for a, b in zip(row, other)]
+        pivot = next((i for i in range(count) if row[i] != 0), None)
+        if pivot is None:
+            if row[count] != 0:
+                return None
+            continue
+        row = [a / row[pivot] for a in row]
+        kept = [(p, [a - o[pivot] * b for a, b in zip(o, row)]) for p, o in kept]
+        kept.append((pivot, row))
+    if len(kept) < count:
+        return None
+    kept.sort()
+    return [row[count] for _, row in kept]

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Classes recorded for all their configs (data/families) against the same classes traced: recorded_classes.py ZEROPLAN PYTHON [TYPE ...]
+
+PYTHON has the transformers that they were recorded with. Each class at its default config with few layers and at one with other sizes:
+what `simulate` says of the config without a Python and of the document that `trace` writes of it must be the same.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[2] / "data" / "families"
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
+SAME = ("gpu", "step", "parameters", "host", "fit_probability")
+ASKED = ["8xA100-80G", "--seq", "2048", "--mbs", "1", "--stage", "3"]
+CONFIG = """
+import json, sys
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+kind, changes, path = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
+config = CONFIG_MAPPING[kind](**changes).to_dict()
+config.update(model_type=kind)
+with open(path, "w") as file:
+    json.dump(config, file, default=str)
+"""
+
+
+def run(words, **environment):
+    return subprocess.run(words, capture_output=True, text=True, env=dict(os.environ, **environment))
+
+
+def answer(zeroplan, model):
+    done = run([zeroplan, "simulate", model, *ASKED, "--json"], ZEROPLAN_PYTHON="/nonexistent")
+    try:
+        said = json.loads(done.stdout)
+    except ValueError:
+        return done.stderr[-300:]
+    return {key: said[key] for key in SAME} if "gpu" in said else str(said)[:300]
+
+
+def changes_of(config, usual):
+    """A few layers; and more of them, wider. `usual`: where the recorded class has a null the config must say it."""
+    layers = next(key for key in LAYERS if key in config)
+    said = {"head_dim": 128} if usual.get("head_dim", 0) is None else {}
+    yield dict(said, **{layers: 8})
+    wider = {key: 2 * config[key] for key in config if key in ("intermediate_size", "moe_intermediate_size", "hidden_size") and config[key]}
+    yield dict(said, **wider, **{layers: 12, "vocab_size": 200000})
+
+
+def compare(zeroplan, python, kind, folder):
+    path, graph = str(folder / "config.json"), folder / "graph.json"
+    first = run([python, "-c", CONFIG, kind, "{}", path], CUDA_VISIBLE_DEVICES="")
+    if first.returncode != 0:
+        return "no config: %s" % first.stderr[-200:]
+    usual = json.loads((FOLDER / (kind + ".json")).read_text())["documents"][0]["defaults"]
+    for changes in changes_of(json.loads(Path(path).read_text()), usual):
+        run([python, "-c", CONFIG, kind, json.dumps(changes), path], CUDA_VISIBLE_DEVICES="")
+        traced = run([zeroplan, "trace", path, "--python", python, "-o", str(graph)])
+        if traced.returncode != 0:
+            return "%s: is not traced: %s" % (changes, traced.stderr[-200:])
+        expected, got = answer(zeroplan, str(graph)), answer(zeroplan, path)
+        if expected != got:
+            return "%s: traced %s, recorded %s" % (changes, str(expected)[:300], str(got)[:300])
+    return "the same"
+
+
+def main():
+    zeroplan, python, *kinds = sys.argv[1:]
+    failures = 0
+    for kind in kinds or sorted(path.stem for path in FOLDER.glob("*.json")):
+        with tempfile.TemporaryDirectory() as folder:
+            said = compare(str(Path(zeroplan).resolve()), python, kind, Path(folder))
+        failures += said != "the same"
+        print(f"{kind:24} {said}", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+// zeroplan.family/1: formulas over a config's keys, layers of several kinds, and what was not
+// recorded; every class in data/families gives a document that is planned.
+#include "model/families/recorded_class.hpp"
+
+#include <string>
+
+#include "base/embedded.hpp"
+#include "model/families/hf_config.hpp"
+#include "model/graph/traced_graph.hpp"
+#include "tests/catch.hpp"
+
+using namespace zeroplan;
+
+namespace {
+
+Json json(const std::string& text) { return parse_json(text, "test").root; }
+
+// Two kinds of layers, by a list or by how many come first; grouped heads; a window of 100.
+Json family() {
+  return json(R"({
+    "schema": "zeroplan.family/1", "model_type": "toy", "class": "ToyForCausalLM", "attention": "sdpa",
+    "blocks": [{"name": "a", "tensors": [1], "events": []}, {"name": "b", "tensors": [], "events": [0, 0]}],
+    "tensors": [{"shape": []}, {"shape": ["=kv"]}], "events": [{"op": "add"}],
+    "kinds": [
+      {"modules": [{"name": "", "type": "One"}, {"name": ".mlp", "type": "M"}], "calls": [{"block": 0, "prefix": "", "layer": true}],
+       "buffers": {".bias": {"shape": ["=heads"]}}},
+      {"modules": [{"name": "", "type": "Two"}], "calls": [{"block": 1, "prefix": "", "layer": true}], "buffers": {}}],
+    "documents": [{
+      "when": {"tie_word_embeddings": false}, "fixed": {"hidden_act": "silu"},
+      "rope": {"types": ["default", "yarn"], "partial": 0.5}, "lists": {"heads_of_layers": [8]},
+      "heads": {"key": "kv", "of": "heads", "grouped": true}, "windows": ["window"], "longer": false,
+      "defaults": {"hidden": 64, "heads": 8, "kv": null, "depth": 3, "dense": 1, "window": 100, "tie_word_embeddings": false},
+      "graph": {
+        "blocks": [1, 0],
+        "modules": [{"name": "embed"}, {"layers": true}, {"name": "head", "parameters": {"weight": ["=hidden*3/heads+2*kv-1", 7]}}],
+        "calls": [{"block": 0, "prefix": "", "layer": false}, {"layers": true}],
+        "share": "~kv/heads", "buffers": {"table": {"shape": [2]}},
+        "layers": {
+          "count": "depth", "prefix": "model.layers.",
+          "rules": [{"by": ["types"], "values": [[["one"], 0], [["two"], 1]]}, {"by": ["<dense"], "values": [[[true], 0], [[false], 1]]}],
+          "kinds": [0, 1]}}}]})");
+}
+
+std::optional<Json> made(const std::string& config, const RecordedUse& use = {"", 100}) {
+  return document_of_family(family(), "test", json(config), use);
+}
+
+}  // namespace
+
+TEST_CASE("a recorded class gives sizes by formulas and its layers one by one") {
+  const auto document = made(R"({"kv": 2, "depth": 2, "types": ["two", "one"]})");
+  REQUIRE(document);
+  CHECK(
+      document->find("blocks")->dump() ==
+      R"([{"name":"b","tensors":[],"events":[{"op":"add"},{"op":"add"}]},{"name":"a","tensors":[{"shape":[2]}],"events":[]}])");
+  CHECK(
+      document->find("modules")->dump() ==
+      R"([{"name":"embed"},{"name":"model.layers.0","type":"Two"},{"name":"model.layers.1","type":"One"},)"
+      R"({"name":"model.layers.1.mlp","type":"M"},{"name":"head","parameters":{"weight":[27,7]}}])");
+  CHECK(
+      document->find("calls")->dump() ==
+      R"([{"block":0,"prefix":"","layer":false},{"block":1,"prefix":"model.layers.0.","layer":true},)"
+      R"({"block":0,"prefix":"model.layers.1.","layer":true}])");
+  CHECK(document->find("buffers")->dump() ==
+        R"({"table":{"shape":[2]},"model.layers.1.bias":{"shape":[8]}})");
+  CHECK(*document->find("share") == Json(0.25));
+  CHECK(document->find("layers") == nullptr);
+}
+
+TEST_CASE("a list of layers that the config lacks is replaced by the number that come first") {
+  const auto document = made(R"({"kv": 2, "dense": 2})");
+  REQUIRE(document);
+  std::string types;
+  for (const Json& row : document->find("modules")->items()) {
+    if (const Json* type = row.find("type")) types += type->as_string() + " ";
+  }
+  CHECK(types == "One M One M Two ");
+}
+
+TEST_CASE("what was not recorded is not made up") {
+  CHECK(made(R"({"kv": 2})"));
+  CHECK_FALSE(made(R"({"kv": 8})"));              // as many as heads
+  CHECK_FALSE(made(R"({})"));                     // null is as many, too
+  CHECK_FALSE(made(R"({"kv": 2, "heads": 0})"));  // divides by nothing
+  CHECK_FALSE(made(R"({"kv": 2, "heads": 7})"));  // no whole number
+  CHECK_FALSE(made(R"({"kv": 2, "hidden": "x"})"));
+  CHECK_FALSE(made(R"({"kv": 2, "hidden": 9000000000000000000})"));
+  CHECK_FALSE(made(R"({"kv": 2, "depth": 0})"));
+  CHECK(made(R"({"kv": 2, "heads_of_layers": [8, 8, 8]})"));
+  CHECK_FALSE(made(R"({"kv": 2, "heads_of_layers": [8, 4, 8]})"));
+  CHECK_FALSE(made(R"({"kv": 2, "head_dim": 16})"));  // of a class that was recorded without
+  CHECK_FALSE(made(R"({"kv": 2, "depth": 100000})"));
+  CHECK_FALSE(made(R"({"kv": 2, "types": ["one", "one", "three"], "dense": null})"));
+  CHECK_FALSE(made(R"({"kv": 2, "tie_word_embeddings": true})"));
+  CHECK_FALSE(made(R"({"kv": 2, "hidden_act": "gelu"})"));
+  CHECK_FALSE(made(R"({"kv": 2, "architectures": ["ToyForSequenceClassification"]})"));
+  CHECK(made(R"({"kv": 2, "rope_scaling": {"type": "yarn", "factor": 4}})"));
+  CHECK_FALSE(made(R"({"kv": 2, "rope_scaling": {"rope_type": "longrope"}})"));
+  CHECK_FALSE(made(R"({"kv": 2, "rope_parameters": {"full": {"rope_type": "dynamic"}}})"));
+  CHECK_FALSE(made(R"({"kv": 2, "partial_rotary_factor": 0.25})"));
+  CHECK_FALSE(made(R"({"kv": 2})", {"eager", 100}));
+  CHECK_FALSE(made(R"({"kv": 2})", {"", 101}));  // longer than the window
+  CHECK(made(R"({"kv": 2, "window": 200})", {"sdpa", 101}));
+  CHECK_FALSE(recorded_document(json(R"({"model_type": "nobody"})"), {}));
+  CHECK_FALSE(recorded_document(json(R"({"model_type": 7})"), {}));
+}
+
+TEST_CASE("every class of data/families gives a document that is planned") {
+  const std::string listed = read_text_file(std::string(ZEROPLAN_SOURCE_DIR) + "/docs/families.md");
+  int classes = 0;
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (!file.path.starts_with("data/families/")) continue;
+    const Json recorded =
+        parse_json(file.text, std::string(file.path), {.max_values = kMostRecordedValues}).root;
+    INFO(file.path);
+    CHECK(listed.find("`" + recorded.find("model_type")->as_string() + "`") != std::string::npos);
+    ++classes;
+    int documents = 0;
+    for (const Json& document : recorded.find("documents")->items()) {
+      Json config = Json::object({{"model_type", *recorded.find("model_type")}});
+      for (const auto& [key, value] : document.find("when")->members()) config[key] = value;
+      // A few layers of each kind, and sizes that divide each other.
+      const Json& layers = *document.find("graph")->find("layers");
+      config[layers.find("count")->as_string()] = 2;
+      if (const Json* heads = document.find("heads")) {
+        config[heads->find("of")->as_string()] = 16;
+        config[heads->find("key")->as_string()] = heads->find("grouped")->as_boolean() ? 4 : 16;
+      }
+      if (const Json* wide = document.find("wide_values")) {
+        config["qk_nope_head_dim"] = 64;
+        config["qk_rope_head_dim"] = 32;
+        config["v_head_dim"] = wide->as_boolean() ? 96 : 64;
+      }
+      const bool longer =
+          document.find("longer") != nullptr && document.find("longer")->as_boolean();
+      if (const Json* windows = document.find("windows")) {
+        for (const Json& key : windows->items()) config[key.as_string()] = 512;
+      }
+      for (const Json& key : layers.find("rules")->items().front().find("by")->items()) {
+        const std::string& name = key.as_string();
+        if (name.front() == '<' || name.front() == '%') continue;
+        Json types = Json::array();
+        for (int i = 0; i < 2; ++i) {
+          const Json& row =
+              layers.find("rules")->items().front().find("values")->items().front().items()[0];
+          types.push_back(row.items()[static_cast<std::size_t>(
+              &key - layers.find("rules")->items().front().find("by")->items().data())]);
+        }
+        config[name] = std::move(types);
+      }
+      const auto graph = recorded_document(config, {"", longer ? 1024 : 256});
+      if (!graph) continue;
+      ++documents;
+      const Model model = read_model(*graph, std::string(file.path));
+      CHECK(count_parameters(model).total.count() > 0);
+      REQUIRE(traced_graph_of(model) != nullptr);
+    }
+    CHECK(documents > 0);
+  }
+  CHECK(classes > 0);
+}
