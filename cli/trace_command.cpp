@@ -96,6 +96,11 @@ rehearsal::TraceRequest request_of(const Arguments& arguments,
                       request.code.empty() ? "nothing" : "both",
                       "a config.json, a folder with one, or a name that transformers knows"});
   }
+  request.family = arguments.has("family");
+  if (request.family && request.model.empty()) {
+    throw InputError(
+        {kCommandLine, "--family", "a type of transformers as MODEL", "--code", "olmo3"});
+  }
   request.python = python_of(arguments);
   request.class_name = arguments.text("class").value_or("");
   request.attention = arguments.text("attention").value_or("");
@@ -112,7 +117,6 @@ rehearsal::TraceRequest request_of(const Arguments& arguments,
   const auto config =
       request.model.empty() ? std::nullopt : config_of_path(request.model, kCommandLine);
   if (config) stay_between_windows(request, *config, kUsualSequence);
-  request.family = arguments.has("family");
   request.trust_remote_code = arguments.has("trust-remote-code");
   return request;
 }

@@ -244,11 +244,6 @@ void unfold_buffers(Json& buffers, const Json& layers, const std::vector<std::si
   }
 }
 
-bool is_said(const Json& config, std::string_view key, const Json& value) {
-  const Json* said = config.find(key);
-  return said == nullptr || *said == value;
-}
-
 // Whether rotary embeddings of the config's sort turn the same tensors as those that were recorded.
 // `layers`: the type of layers that it is of; empty: all.
 bool same_rotary(const Json& said, const Json& rope, const std::string& layers = "") {
@@ -298,7 +293,8 @@ bool is_for(const Json& document,
     if (said == nullptr || !(*said == value)) return false;
   }
   for (const auto& [key, value] : document.find("fixed")->members()) {
-    if (!is_said(config, key, value)) return false;
+    const Json* said = values.find(key);
+    if (said != nullptr && !(*said == value)) return false;
   }
   if (!same_lists(config, *document.find("lists"))) return false;
   if (!same_rotary_of(config, *document.find("rope"))) return false;

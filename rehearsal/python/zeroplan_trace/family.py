@@ -145,12 +145,13 @@ class Recorder:
         return document_of(traced, self.options, (2, 3, 5), sequences), config
 
     def record(self):
-        documents, self.roles = [], {}
+        documents, self.roles, self.switched = [], {}, {}
         heads = [self.defaults.get(key) for key in _LATENT_HEADS]
         self.wide_values = None if None in heads else heads[0] == heads[1] + heads[2]
         self.reads_head_dim = self._reads_head_dim()
         for self.grouped in (True, False) if self.kv_key else (False,):
             documents += [self._variant(tied, long) for tied in self._ties() for long in self._lengths()]
+        documents += self._switched(documents[0]["fixed"])
         first = documents[0]
         return _pooled({
             "schema": "zeroplan.family/1",
@@ -160,6 +161,21 @@ class Recorder:
             "attention": first["graph"].get("attention", ""),
             "documents": documents,
         })
+
+    def _switched(self, fixed):
+        """The documents of one and of two switches that are not as by default, with the class's usual heads and embeddings."""
+        switches = sorted(key for key, value in fixed.items() if isinstance(value, bool))
+        heads, shared = self.defaults.get(self.heads_key), self.defaults.get(self.kv_key)
+        self.grouped = bool(self.kv_key) and shared not in (None, heads)
+        documents = []
+        for count in (1, 2):
+            for keys in itertools.combinations(switches, count):
+                self.switched = {key: not fixed[key] for key in keys}
+                try:
+                    documents += [self._variant(self.defaults.get("tie_word_embeddings"), long) for long in self._lengths()]
+                except Exception:  # a class need not have every pair
+                    continue
+        return documents
 
     def _reads_head_dim(self):
         """Whether the class reads a head_dim that its config does not have by default."""
@@ -227,7 +243,7 @@ class Recorder:
             base["head_dim"] = _sizes_of("head_dim")[0]
         if self.kv_key:
             base[self.kv_key] = _sizes_of(self.kv_key)[0]
-        base = self._with(base, {})
+        base = self._with(base, self.switched)
         if tied is not None:
             base["tie_word_embeddings"] = tied
         sequences = (128, 256, 512)
@@ -259,7 +275,7 @@ class Recorder:
         graph = _folded(merged, config.to_dict(), base, self.layers_key)
         told = {key[1:] for rule in graph["layers"]["rules"] for key in rule["by"] if key[0] in "<%"}
         fixed = {key: value for key, value in fixed.items() if key not in told}
-        asked = [*symbols, *sorted(told), *self._windows(), *(() if tied is None else ("tie_word_embeddings",))]
+        asked = [*symbols, *sorted(told), *self._windows(), *self.switched, *(() if tied is None else ("tie_word_embeddings",))]
         row = {"when": {}, "fixed": fixed, "defaults": self._usual(asked), "graph": graph}
         row["lists"] = self._lists(config.to_dict(), graph["layers"]["rules"])
         row["rope"] = self._rope(first, sequences)

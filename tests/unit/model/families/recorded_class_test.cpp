@@ -26,10 +26,10 @@ Json family() {
        "buffers": {".bias": {"shape": ["=heads"]}}},
       {"modules": [{"name": "", "type": "Two"}], "calls": [{"block": 1, "prefix": "", "layer": true}], "buffers": {}}],
     "documents": [{
-      "when": {"tie_word_embeddings": false}, "fixed": {"hidden_act": "silu"},
+      "when": {"tie_word_embeddings": false}, "fixed": {"hidden_act": "silu", "bias": true},
       "rope": {"types": ["default", "yarn"], "partial": 0.5}, "lists": {"heads_of_layers": [8]},
       "heads": {"key": "kv", "of": "heads", "grouped": true}, "windows": ["window"], "longer": false,
-      "defaults": {"hidden": 64, "heads": 8, "kv": null, "depth": 3, "dense": 1, "window": 100, "tie_word_embeddings": false},
+      "defaults": {"hidden": 64, "heads": 8, "kv": null, "depth": 3, "dense": 1, "window": 100, "bias": true, "tie_word_embeddings": false},
       "graph": {
         "blocks": [1, 0],
         "modules": [{"name": "embed"}, {"layers": true}, {"name": "head", "parameters": {"weight": ["=hidden*3/heads+2*kv-1", 7]}}],
@@ -93,6 +93,8 @@ TEST_CASE("what was not recorded is not made up") {
   CHECK_FALSE(made(R"({"kv": 2, "types": ["one", "one", "three"], "dense": null})"));
   CHECK_FALSE(made(R"({"kv": 2, "tie_word_embeddings": true})"));
   CHECK_FALSE(made(R"({"kv": 2, "hidden_act": "gelu"})"));
+  CHECK(made(R"({"kv": 2, "bias": true})"));
+  CHECK_FALSE(made(R"({"kv": 2, "bias": false})"));
   CHECK_FALSE(made(R"({"kv": 2, "architectures": ["ToyForSequenceClassification"]})"));
   CHECK(made(R"({"kv": 2, "rope_scaling": {"type": "yarn", "factor": 4}})"));
   CHECK_FALSE(made(R"({"kv": 2, "rope_scaling": {"rope_type": "longrope"}})"));
