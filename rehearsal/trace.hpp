@@ -28,8 +28,8 @@ struct TraceRequest {
   std::optional<std::int64_t> seconds;  // it may take; absent: as long as it takes
 };
 
-// zeroplan.graph/1, or zeroplan.family/1, as text. A torch for CUDA whose libraries are missing gets the emulated ones
-// (emulation.hpp). Throws InputError for what the model or the Python lacks.
+// zeroplan.graph/1, or zeroplan.family/1, as text. A torch for CUDA whose libraries are missing
+// gets the emulated ones (emulation.hpp). Throws InputError for what the model or the Python lacks.
 std::string trace(const TraceRequest& request);
 
 }  // namespace zeroplan::rehearsal

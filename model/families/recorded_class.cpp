@@ -11,12 +11,6 @@
 namespace zeroplan {
 namespace {
 
-[[noreturn]] void refuse(const std::string& file,
-                         const std::string& expected,
-                         std::string_view got) {
-  throw InputError({file, "", expected, std::string(got), ""});
-}
-
 // An exact share: sizes are whole, what a token has of its experts is not.
 struct Share {
   std::int64_t above = 1;
@@ -31,10 +25,8 @@ Share reduced(Share share) {
 // The values of the config's keys, with the class's defaults for those that it does not say.
 class Values {
  public:
-  Values(const Json& config, const Json& document) : config_(config) {
-    if (const Json* defaults = document.find("defaults")) defaults_ = *defaults;
-    heads_ = document.find("heads");
-  }
+  Values(const Json& config, const Json& document)
+      : config_(config), defaults_(*document.find("defaults")), heads_(document.find("heads")) {}
 
   const Json* find(std::string_view key) const {
     const Json* said = config_.find(key);
@@ -52,7 +44,7 @@ class Values {
     return value->as_integer();
   }
 
-  // What classes take where a config does not say it.
+  // The head_dim of a config that does not say one.
   std::optional<std::int64_t> share_of_a_head() const {
     const auto hidden = size("hidden_size");
     const auto heads = size("num_attention_heads");
@@ -62,8 +54,8 @@ class Values {
 
  private:
   const Json& config_;
-  Json defaults_;
-  const Json* heads_ = nullptr;
+  const Json& defaults_;
+  const Json* heads_;
 };
 
 // "hidden_size*3/num_attention_heads+2*head_dim".
@@ -153,8 +145,8 @@ void put_numbers(Json& value, const Values& values) {
   }
 }
 
-// What a rule's key says of layer `i` of `count`: an item of a list, "<key" whether it is one of
-// the first so many, "%key" whether it is the last of a period. Null: nothing.
+// A layer's part of a rule, by its key: the item of a list for layer `i` of `count`, for "<key"
+// whether it is one of the first so many, for "%key" whether it ends a period. Null: nothing.
 Json said_of_layer(std::string_view key, std::size_t i, std::size_t count, const Values& values) {
   const char sort = key.front();
   if (sort != '<' && sort != '%') {
@@ -331,7 +323,9 @@ std::optional<Json> document_of_family(const Json& family,
                                        const Json& config,
                                        const RecordedUse& use) {
   const Json* documents = family.find("documents");
-  if (documents == nullptr || !documents->is_array()) refuse(file, "documents", "none");
+  if (documents == nullptr || !documents->is_array()) {
+    throw InputError({file, "", "documents", "none", ""});
+  }
   const Json* attention = family.find("attention");
   if (!use.attention.empty() && attention != nullptr && attention->as_string() != use.attention) {
     return std::nullopt;

@@ -11,7 +11,7 @@
 
 namespace zeroplan {
 
-// What the plan runs beside the config.
+// The plan's part of the question: what a config does not say.
 struct RecordedUse {
   std::string attention;             // attn_implementation; empty: the class's default
   std::int64_t sequence_length = 0;  // tokens
@@ -21,7 +21,8 @@ struct RecordedUse {
 // recorded, or not with these values of what decides more than sizes.
 std::optional<Json> recorded_document(const Json& config, const RecordedUse& use);
 
-// The same of a zeroplan.family/1. Throws InputError where it is none; `file` is for messages.
+// The document of a config by one zeroplan.family/1. Throws InputError where it is none; `file` is
+// for messages.
 std::optional<Json> document_of_family(const Json& family,
                                        const std::string& file,
                                        const Json& config,

@@ -174,6 +174,8 @@ def random_questions(draw, count, models, gpus):
             fused = workload.get("fused_loss")
             workload["micro_batch_size"] += workload["micro_batch_size"] if fused else draw.choice((1, 4))
         elif chance < 0.65:
+            if all_gpus == 1 and workload.get("engine") == "ddp":  # alone it has no buckets
+                continue
             how = "twice the nodes"
             other["cluster"], all_gpus = f"{2 * nodes}x{in_node}x{gpu}", 2 * all_gpus
         elif chance < 0.75:

@@ -124,7 +124,7 @@ def rates_follow(scenario, gpus, answer):
 # that, and the segments it takes for them by more; kernels take their time by shape, and partitions of more ranks may
 # cut tensors in other places.
 BLOCKS = 4 << 20
-OF_BLOCKS, OF_SEGMENTS, OF_SHAPES, OF_PARTITIONS = 0.0005, 0.06, 0.02, 0.2
+OF_BLOCKS, OF_SEGMENTS, OF_SHAPES, OF_PARTITIONS, OF_PARTITIONS_RESERVED = 0.0005, 0.06, 0.02, 0.1, 0.2
 
 
 def peak(answer, what="allocated"):
@@ -132,8 +132,9 @@ def peak(answer, what="allocated"):
 
 
 def takes_no_less_time(less, more):
-    """Unless only the first gives memory back to the driver to stay on the card: a plan beyond its card never does."""
-    if less["gpu"]["allocator_flushes"] > more["gpu"]["allocator_flushes"]:
+    """Unless the first gives memory back to the driver to stay on the card, and the second, beyond its card, never does."""
+    beyond = more["gpu"]["peak_total_bytes"] > more["gpu"]["capacity_bytes"]
+    if beyond and less["gpu"]["allocator_flushes"] > more["gpu"]["allocator_flushes"]:
         return
     before, after = less["step"]["seconds"], more["step"]["seconds"]
     if before is not None and after is not None and after < before * (1 - OF_SHAPES):
@@ -156,11 +157,9 @@ def holds_no_less(less, more):
 
 
 def holds_no_more(less, more):
-    """More nodes for the same job of each GPU, which was not alone: only then has it buffers to talk through."""
-    if less["gpu"]["breakdown_at_peak"]["communication_buffers"] == 0:
-        return
-    for what in ("allocated", "reserved"):
-        if peak(more, what) > peak(less, what) * (1 + OF_PARTITIONS):
+    """More nodes for the same job of each GPU."""
+    for what, by in (("allocated", OF_PARTITIONS), ("reserved", OF_PARTITIONS_RESERVED)):
+        if peak(more, what) > peak(less, what) * (1 + by):
             yield f"peak {what} {peak(more, what)}, more than {peak(less, what)}"
 
 

@@ -119,14 +119,14 @@ class Recorder:
         import transformers
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-        self.options, self.transformers = options, transformers
+        self.options = options
         if options.family not in CONFIG_MAPPING:
             raise Problem("a model type of transformers %s" % transformers.__version__, options.family, "")
         self.config_class = CONFIG_MAPPING[options.family]
         self.defaults = {key: value for key, value in self.config_class().to_dict().items() if not key.startswith("_")}
         self.layers_key = next((key for key in _LAYERS if key in self.defaults), None)
         self.kv_key = next((key for key in _SIZES[0][0] if key in self.defaults), None)
-        self.heads_key = next((key for key in self.defaults if _sizes_of(key) == (12, 24, 36)), None)
+        self.heads_key = next((key for key in self.defaults if _sizes_of(key) == _sizes_of("num_attention_heads")), None)
         if self.layers_key is None:
             raise Problem("a config with a number of layers", options.family, "configs that hold others are not recorded yet")
 
@@ -212,7 +212,7 @@ class Recorder:
         return (False, True) if isinstance(self.defaults.get("tie_word_embeddings"), bool) else (None,)
 
     def _windows(self):
-        return [key for key, value in self.defaults.items() if _is_window(key) and isinstance(value, int) and not isinstance(value, bool) and value > 0]
+        return [key for key, value in self.defaults.items() if _is_window(key) and _is_size(key, value) and value > 0]
 
     def _lengths(self):
         return (False, True) if self._windows() else (False,)
