@@ -158,7 +158,7 @@ Part part_of(const Json& document, const std::string& file) {
   for (const auto& [name, value] : document.members()) {
     std::string plain = name;
     std::replace(plain.begin(), plain.end(), '-', '_');
-    part.settings.push_back({plain, value, file, value.line(), true});
+    part.settings.push_back({plain, value, file, value.line()});
   }
   return part;
 }
@@ -183,6 +183,18 @@ class Collector {
   Meaning read(const std::string& path) {
     const std::string file = path == "-" ? "/dev/stdin" : path;
     read_file(file, read_text_file(file, kMostText));
+    const auto has_deepspeed = [](const Part& part) {
+      return std::any_of(part.settings.begin(), part.settings.end(), [](const Setting& setting) {
+        return setting.name == "deepspeed";
+      });
+    };
+    // Whoever starts it says the engine, which what the training says is read by.
+    for (const Part& launcher : launchers_) {
+      if (!has_deepspeed(launcher)) continue;
+      meaning_.scenario.set(ScenarioKey::engine, "deepspeed", {file, "deepspeed"});
+    }
+    add_meaning(training_, meaning_);
+    for (const Part& launcher : launchers_) add_meaning(launcher, meaning_);
     add_defaults(meaning_);
     return std::move(meaning_);
   }
@@ -201,9 +213,11 @@ class Collector {
 
   void read_document(const Json& document, const std::string& file) {
     refuse_other_documents(document, file);
-    const Part part = part_of(document, file);
-    // axolotl and others carry accelerate's settings of the job within.
-    add_meaning(part, meaning_);
+    Part part = part_of(document, file);
+    if (part.tool == Tool::accelerate) return launchers_.push_back(std::move(part));
+    const bool trl = !training_.settings.empty() && training_.settings.front().name == "trl";
+    if (training_.tool == Tool::trainer && !trl) training_.tool = part.tool;
+    training_.settings.insert(training_.settings.end(), part.settings.begin(), part.settings.end());
   }
 
   void read_shell(const std::string& text, const std::string& file) {
@@ -221,7 +235,7 @@ class Collector {
       }
       refuse_other_documents(Json(), file);
     }
-    Part& first = parts.front();
+    const Part& first = parts.front();
     for (const Phrase& line : first.unread) meaning_.unknown.push_back({"", 0, line, ""});
     for (std::size_t i = 1; i < parts.size(); ++i) {
       const Setting& other =
@@ -230,7 +244,7 @@ class Collector {
           {other.file, other.line, "another training that this script starts", ""});
     }
     // What the command line says counts over the files that it names.
-    add_meaning(accelerate_stage(first), meaning_);
+    training_ = accelerate_stage(first);
     for (const Setting& named : first.files) {
       const std::string path = beside(named, file);
       read_file(path, read_text_file(path, kMostText));
@@ -269,6 +283,8 @@ class Collector {
   }
 
   Meaning meaning_;
+  Part training_;                // of the command and of the files that it names: one training
+  std::vector<Part> launchers_;  // accelerate's files
   std::set<std::string> seen_;
 };
 

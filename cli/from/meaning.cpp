@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 
 #include "base/diagnostic.hpp"
@@ -52,8 +53,14 @@ class MeaningReader {
   Became became(const Setting& setting) {
     refuse_unplanned(setting, part_.tool);
     if (says_nothing(setting.value)) return {Use::unused};
-    if (trainer_.read(setting)) return {Use::taken, "--trainer"};
+    const auto [first, fresh] = first_.emplace(setting.name, &setting);
+    const Setting& before = *first->second;
+    if (before.file != setting.file && text_of(before.value) != text_of(setting.value)) {
+      const Origin origin = origin_of(before);
+      return {Use::passed_over, phrase("{}: {}", origin.file, origin.pointer).english()};
+    }
     trl_ = trl_ || setting.name == "trl";
+    if (trainer_.read(setting)) return {Use::taken, "--trainer"};
     if (setting.name == "script" || setting.name == "trl" || setting.name == "swift") {
       return {Use::taken};
     }
@@ -533,6 +540,11 @@ class MeaningReader {
     add(ScenarioKey::sequence_length, trainer_.sequence_length());
     add(ScenarioKey::models, trainer_.models());
     add(ScenarioKey::model, trainer_.policy());
+    if (trainer_.named_by().empty()) return;
+    meaning_.assumed.push_back(
+        phrase("trainer {}: {} is an argument of its, and nothing says which trainer runs",
+               trainer_.kind(),
+               trainer_.named_by()));
   }
 
   bool says_a_training() const {
@@ -560,7 +572,8 @@ class MeaningReader {
   const Setting* dtype_ = nullptr;
   const Setting* pure_bf16_ = nullptr;
   bool trl_ = false;  // TRL's own command
-  TrainerMeaning trainer_{part_.tool};
+  TrainerMeaning trainer_{part_};
+  std::map<std::string_view, const Setting*> first_;  // that says it, by the name
   bool native_ = false;
 };
 

@@ -17,7 +17,6 @@ struct Setting {
   Json value;
   std::string file;
   int line = 0;
-  bool in_document = false;  // of YAML or JSON, whose values have types
 };
 
 // How many processes start, as far as the file says; 0 where it does not.

@@ -12,15 +12,19 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kKinds = {"dpo", "kto", "grpo", "ppo"};
 
-std::string kind_of(const Setting& setting) {
+// The trainer that a setting names; empty where it names none.
+std::string kind_of(const Setting& setting, Tool tool) {
   std::string text = text_of(setting.value);
   // A file, or the module that TRL's command starts: dpo.py, trl.scripts.dpo.
   constexpr std::string_view kModules = "trl.scripts.";
-  if (text.starts_with(kModules)) {
-    text = text.substr(kModules.size());
+  if (tool == Tool::llama_factory) {
+    if (setting.name != "stage") return "";
   } else if (setting.name == "script") {
-    text = std::filesystem::path(text).stem().string();
+    text = text.starts_with(kModules) ? text.substr(kModules.size())
+                                      : std::filesystem::path(text).stem().string();
     if (text == "ppo_tldr") text = "ppo";
+  } else if (setting.name != (tool == Tool::swift ? "rlhf_type" : "trl")) {
+    return "";
   }
   for (const std::string_view kind : kKinds) {
     if (text == kind) return text;
@@ -30,14 +34,22 @@ std::string kind_of(const Setting& setting) {
 
 enum class Kind { text, number, count, on };
 struct TrainerRow {
-  std::string_view theirs, ours;
+  std::string_view theirs;
+  std::string_view ours;  // a member of the scenario's trainer; empty: what others are made of
   Kind kind;
   std::string_view of;  // the trainers that have the argument; empty: all
 };
-// trl/trainer/dpo_config.py, kto_config.py, grpo_config.py of 1.16.0; ppo_config.py of 1.12.0.
+// trl/trainer/dpo_config.py, kto_config.py, grpo_config.py of 1.16.0; ppo_config.py of 1.12.0;
+// llamafactory/hparams/finetuning_args.py of 0.9.5.
 constexpr std::array kTrainerRows = {
-    TrainerRow{"precompute_ref_log_probs", "precompute_reference", Kind::on, ""},
     TrainerRow{"beta", "beta", Kind::number, ""},
+    TrainerRow{"pref_beta", "beta", Kind::number, ""},
+    TrainerRow{"pref_loss", "", Kind::text, ""},
+    TrainerRow{"precompute_ref_log_probs", "precompute_reference", Kind::on, "dpo|kto"},
+    TrainerRow{"max_prompt_length", "", Kind::count, "grpo"},
+    TrainerRow{"max_completion_length", "completion_length", Kind::count, "grpo"},
+    TrainerRow{"use_vllm", "", Kind::on, "grpo"},
+    TrainerRow{"vllm_mode", "", Kind::text, "grpo"},
     TrainerRow{"num_generations", "completions", Kind::count, "grpo"},
     TrainerRow{"steps_per_generation", "generation_batches", Kind::count, "grpo"},
     TrainerRow{"ds3_gather_for_generation", "gathers_model", Kind::on, "grpo|ppo"},
@@ -49,7 +61,16 @@ constexpr std::array kTrainerRows = {
     TrainerRow{"local_rollout_forward_batch_size", "rollout_rows", Kind::count, "ppo"},
     TrainerRow{"num_ppo_epochs", "epochs", Kind::count, "ppo"},
     TrainerRow{"num_mini_batches", "mini_batches", Kind::count, "ppo"},
+    TrainerRow{"reward_model_path", "", Kind::text, "ppo"},
+    TrainerRow{"sft_model_path", "", Kind::text, "ppo"},
 };
+
+const TrainerRow* row_of(std::string_view name) {
+  for (const TrainerRow& row : kTrainerRows) {
+    if (row.theirs == name) return &row;
+  }
+  return nullptr;
+}
 
 bool is_of(const TrainerRow& row, std::string_view kind) {
   if (row.of.empty()) return true;
@@ -65,84 +86,92 @@ Json number_of(const Json& value) {
   }
 }
 
-// llamafactory/hparams/finetuning_args.py: preferences without a reference.
-bool is_without_reference(const std::string& loss) { return loss == "orpo" || loss == "simpo"; }
+Json value_of(const TrainerRow& row, const Json& value) {
+  switch (row.kind) {
+    case Kind::on:
+      return is_on(value);
+    case Kind::count:
+      return count_of(value);
+    case Kind::number:
+      return number_of(value);
+    case Kind::text:
+      break;
+  }
+  return value;
+}
 
 }  // namespace
 
-bool TrainerMeaning::read_llama_factory(const Setting& setting) {
-  if (setting.name == "stage") {
-    const std::string stage = text_of(setting.value);
-    if (stage != "dpo" && stage != "kto") return false;
-    kind_ = stage;
-    settings_["code"] = "llama-factory";
-    return true;
+bool is_of_trainers(std::string_view name) { return row_of(name) != nullptr; }
+
+// What is said of the trainer counts; where nothing is, a script or a file of TRL's arguments has
+// the trainer that they are of.
+TrainerMeaning::TrainerMeaning(const Part& part) : tool_(part.tool) {
+  bool silent = tool_ == Tool::trainer;
+  for (const Setting& setting : part.settings) {
+    if (kind_.empty()) kind_ = kind_of(setting, tool_);
+    silent = silent && setting.name != "trl";
   }
-  if (setting.name == "pref_loss") {
-    without_reference_ = is_without_reference(text_of(setting.value));
-    return true;
+  for (const Setting& setting : part.settings) {
+    const TrainerRow* row = row_of(setting.name);
+    const bool names = row != nullptr && !row->of.empty() && !says_nothing(setting.value);
+    if (!kind_.empty() || !silent || !names) continue;
+    kind_ = row->of.substr(0, row->of.find('|'));
+    named_by_ = setting.name;
   }
-  if (setting.name != "pref_beta") return false;
-  settings_["beta"] = number_of(setting.value);
-  return true;
 }
 
 bool TrainerMeaning::read(const Setting& setting) {
-  if (tool_ == Tool::llama_factory) return read_llama_factory(setting);
-  if (setting.name == "trl" || setting.name == "script" ||
-      (tool_ == Tool::swift && setting.name == "rlhf_type")) {
-    const std::string kind = kind_of(setting);
-    if (!kind.empty()) kind_ = kind;
-    return !kind.empty();
-  }
-  if (setting.name == "max_prompt_length") prompt_ = count_of(setting.value);
-  if (setting.name == "max_completion_length") completion_ = count_of(setting.value);
-  if (setting.name == "use_vllm") vllm_ = is_on(setting.value);
-  if (setting.name == "vllm_mode") vllm_mode_ = text_of(setting.value);
-  if (kind_ == "ppo" && setting.name == "reward_model_path") reward_ = setting.value;
-  if (kind_ == "ppo" && setting.name == "sft_model_path") policy_ = setting.value;
-  for (const TrainerRow& row : kTrainerRows) {
-    if (setting.name != row.theirs) continue;
-    if (!is_of(row, kind_)) return false;  // no other trainer reads it
-    const std::string ours(row.ours);
-    if (row.kind == Kind::on) settings_[ours] = is_on(setting.value);
-    if (row.kind == Kind::count) settings_[ours] = count_of(setting.value);
-    if (row.kind == Kind::number) settings_[ours] = number_of(setting.value);
-    return true;
-  }
-  return setting.name == "max_prompt_length" || setting.name == "max_completion_length" ||
-         setting.name == "use_vllm" || setting.name == "vllm_mode" ||
-         (kind_ == "ppo" &&
-          (setting.name == "reward_model_path" || setting.name == "sft_model_path"));
+  if (kind_.empty()) return false;
+  if (!kind_of(setting, tool_).empty()) return true;
+  const TrainerRow* row = row_of(setting.name);
+  const bool llama_factory = tool_ == Tool::llama_factory;
+  if (row == nullptr || !is_of(*row, kind_)) return false;  // no other trainer reads it
+  if (setting.name.starts_with("pref_") != llama_factory) return false;
+  said_[setting.name] = value_of(*row, setting.value);
+  return true;
+}
+
+Json TrainerMeaning::said(std::string_view name) const {
+  const Json* found = said_.find(name);
+  return found == nullptr ? Json() : *found;
 }
 
 Json TrainerMeaning::trainer() const {
   if (kind_.empty()) return {};
-  Json settings = settings_;
-  if (kind_ == "dpo" && without_reference_) settings["precompute_reference"] = true;
-  if (kind_ == "grpo") {
-    settings.erase("precompute_reference");
-    if (!completion_.is_null()) settings["completion_length"] = completion_;
-    if (vllm_) settings["generation"] = vllm_mode_ == "server" ? "server" : "colocated";
+  Json settings = Json::object();
+  if (tool_ == Tool::llama_factory) settings["code"] = "llama-factory";
+  for (const auto& [name, value] : said_.members()) {
+    const TrainerRow& row = *row_of(name);
+    if (!row.ours.empty()) settings[std::string(row.ours)] = value;
   }
-  if (kind_ == "ppo") settings.erase("precompute_reference");
+  // llamafactory/hparams/finetuning_args.py: preferences without a reference.
+  const std::string loss = text_of(said("pref_loss"));
+  if (kind_ == "dpo" && (loss == "orpo" || loss == "simpo")) {
+    settings["precompute_reference"] = true;
+  }
+  if (is_on(said("use_vllm"))) {
+    settings["generation"] = text_of(said("vllm_mode")) == "server" ? "server" : "colocated";
+  }
   return Json::object({{kind_, settings}});
 }
 
 // ppo.py loads the reward model and the value model from one place.
 Json TrainerMeaning::models() const {
-  if (reward_.is_null()) return {};
+  const Json reward = said("reward_model_path");
+  if (reward.is_null()) return {};
   Json models = Json::array();
-  models.push_back(Json::object({{"role", "reward"}, {"model", reward_}}));
+  models.push_back(Json::object({{"role", "reward"}, {"model", reward}}));
   return models;
 }
 
 // grpo_config.py: prompts of 512 tokens and completions of 256 where nobody says.
 Json TrainerMeaning::sequence_length() const {
-  if (kind_ != "grpo" || (prompt_.is_null() && completion_.is_null())) return {};
+  const Json prompt = said("max_prompt_length"), completion = said("max_completion_length");
+  if (prompt.is_null() && completion.is_null()) return {};
   constexpr std::int64_t kPrompt = 512, kCompletion = 256;
-  return Json((prompt_.is_null() ? kPrompt : prompt_.as_integer()) +
-              (completion_.is_null() ? kCompletion : completion_.as_integer()));
+  return Json((prompt.is_null() ? kPrompt : prompt.as_integer()) +
+              (completion.is_null() ? kCompletion : completion.as_integer()));
 }
 
 }  // namespace zeroplan::from

@@ -3,39 +3,40 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/json.hpp"
 #include "cli/from/settings.hpp"
 
 namespace zeroplan::from {
 
+// Whether some trainer of theirs has an argument of this name.
+bool is_of_trainers(std::string_view name);
+
 class TrainerMeaning {
  public:
-  explicit TrainerMeaning(Tool tool) : tool_(tool) {}
+  explicit TrainerMeaning(const Part& part);
 
-  // Whether the setting is one of theirs; a name that other trainers have (beta) only counts
-  // where one of these runs.
+  // Whether the setting is one of the trainer that runs.
   bool read(const Setting& setting);
 
   // `trainer` of a scenario (docs/contract.md section 1); null where none of them runs.
   Json trainer() const;
   // Prompt and completion together; null where grpo's are not said.
   Json sequence_length() const;
-  // Of ppo: `models` of a scenario, and the policy (sft_model_path); null where they are not said.
+  // Of ppo: `models` of a scenario, and the policy; null where they are not said.
   Json models() const;
-  const Json& policy() const { return policy_; }
+  Json policy() const { return said("sft_model_path"); }
+  // The trainer, and the argument that tells where nothing names it; empty where something does.
+  const std::string& kind() const { return kind_; }
+  const std::string& named_by() const { return named_by_; }
 
  private:
-  bool read_llama_factory(const Setting& setting);
+  Json said(std::string_view name) const;
 
   Tool tool_;
-  std::string kind_;
-  Json settings_ = Json::object();
-  Json prompt_, completion_;
-  Json reward_, policy_;
-  bool vllm_ = false;
-  bool without_reference_ = false;  // orpo, simpo
-  std::string vllm_mode_;
+  std::string kind_, named_by_;
+  Json said_ = Json::object();  // by the argument's name
 };
 
 }  // namespace zeroplan::from

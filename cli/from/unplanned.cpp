@@ -6,6 +6,7 @@
 #include "base/diagnostic.hpp"
 #include "base/written_names.hpp"
 #include "cli/from/setting_roles.hpp"
+#include "cli/from/trainer_meaning.hpp"
 
 namespace zeroplan::from {
 namespace {
@@ -110,10 +111,8 @@ constexpr std::string_view kNothing =
     "auto_wrap_policy|transformer_layer_cls_to_wrap|min_num_params|state_dict_type|"
     "backward_prefetch|backward_prefetch_policy|forward_prefetch|limit_all_gathers|"
     "use_orig_params|sync_module_states|cpu_ram_efficient_loading|determinism_check|"
-    "preserve_rng_state|debug|num_generations|steps_per_generation|ds3_gather_for_generation|"
-    "vllm_gpu_memory_utilization|vllm_enable_sleep_mode|vllm_tensor_parallel_size|kl_coef|"
-    "response_length|local_rollout_forward_batch_size|num_ppo_epochs|num_mini_batches|"
-    "padding_free|split_dataset_ratio|load_from_cache_file|dataset_shuffle|data_"
+    "preserve_rng_state|debug|padding_free|split_dataset_ratio|load_from_cache_file|dataset_"
+    "shuffle|data_"
     "collator|"
     "system|model_author|add_version|check_model|use_hf|truncation_strategy|padding_side|"
     "lora_dtype|init_weights|init_lora_weights|lorap_lr_ratio|max_pixels|agent_template|"
@@ -167,7 +166,9 @@ bool changes_nothing(std::string_view name) {
     const auto same = [&](std::string_view one) { return one == name; };
     if (!first_name(row.names, same).empty()) return true;
   }
-  return kNothing.find("|" + std::string(name) + "|") != std::string_view::npos;
+  // Arguments of trainers that do not run.
+  return is_of_trainers(name) ||
+         kNothing.find("|" + std::string(name) + "|") != std::string_view::npos;
 }
 
 }  // namespace zeroplan::from

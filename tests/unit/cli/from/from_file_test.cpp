@@ -666,6 +666,61 @@ TEST_CASE("every key of a file is taken for something or listed by its name") {
   }
 }
 
+TEST_CASE("a command and the files that it names are one training") {
+  if (!reads_yaml()) return;
+  Files files;
+  const auto trainer = [&](const std::string& command, const std::string& arguments) {
+    files.add("a.yaml", "model_name_or_path: m\n" + arguments);
+    return from::read_from(files.add("run.sh", command + "\n"));
+  };
+  const std::string grpo =
+      "use_vllm: true\nvllm_mode: colocate\nvllm_gpu_memory_utilization: 0.4\nbeta: 0.04\n"
+      "max_prompt_length: 512\nmax_completion_length: 1024\nnum_generations: 16\n";
+  const from::Meaning all = trainer("trl grpo --config a.yaml --num_generations 8", grpo);
+  CHECK(said(all, ScenarioKey::trainer) ==
+        R"({"grpo":{"completions":8,"memory_share":0.4,"beta":0.04,"completion_length":1024,)"
+        R"("generation":"colocated"}})");
+  CHECK(said(all, ScenarioKey::sequence_length) == "1536");
+  REQUIRE(all.passed_over.size() == 1);
+  CHECK(all.passed_over[0].said == "num_generations: 16");
+  CHECK(all.unused.empty());
+  CHECK(said(trainer("trl dpo --config a.yaml", "beta: 0.2\nprecompute_ref_log_probs: true\n"),
+             ScenarioKey::trainer) == R"({"dpo":{"beta":0.2,"precompute_reference":true}})");
+  CHECK(said(trainer("trl sft --config a.yaml", "dtype: bfloat16\n"), ScenarioKey::weights_dtype) ==
+        "bf16");
+  CHECK(said(trainer("python t.py a.yaml --eval_strategy steps", "eval_steps: 7\n"),
+             ScenarioKey::eval_steps) == "7");
+  CHECK(said(trainer("python t.py a.yaml --use_peft", "lora_r: 32\n"), ScenarioKey::method) ==
+        R"({"lora":{"rank":32}})");
+  CHECK(said(trainer("swift rlhf --beta 0.1 --num_generations 4 --rlhf_type grpo", ""),
+             ScenarioKey::trainer) == R"({"grpo":{"beta":0.1,"completions":4}})");
+}
+
+TEST_CASE("arguments that one trainer has name it where nothing else does") {
+  if (!reads_yaml()) return;
+  Files files;
+  const auto trainer = [&](const std::string& name, const std::string& text) {
+    return said(from::read_from(files.add(name, text)), ScenarioKey::trainer);
+  };
+  const std::string yaml = "model_name_or_path: m\nbeta: 0.1\n";
+  CHECK(trainer("a.yaml", yaml + "num_generations: 4\n") ==
+        R"({"grpo":{"beta":0.1,"completions":4}})");
+  CHECK(trainer("a.yaml", yaml + "num_ppo_epochs: 2\n") == R"({"ppo":{"beta":0.1,"epochs":2}})");
+  CHECK(trainer("a.yaml", yaml + "precompute_ref_log_probs: true\n") ==
+        R"({"dpo":{"beta":0.1,"precompute_reference":true}})");
+  CHECK(trainer("a.yaml", yaml) == "");
+  CHECK(trainer("run.sh", "trl sft --model_name_or_path m --num_generations 4\n") == "");
+  const from::Meaning meaning =
+      from::read_from(files.add("run.sh", "python my.py --model_name_or_path m --use_vllm true\n"));
+  CHECK(said(meaning, ScenarioKey::trainer) == R"({"grpo":{"generation":"colocated"}})");
+  CHECK(from::describe(meaning).english().find("use_vllm is an argument of its") !=
+        std::string::npos);
+  // Without a trainer that reads them, nothing is said to be used.
+  for (const from::ReadLine& line : from::read_from(files.add("a.yaml", yaml)).read) {
+    CHECK(line.taken != "--trainer");
+  }
+}
+
 TEST_CASE("what is said twice counts once, and the other is named with what counts") {
   if (!reads_yaml()) return;
   Files files;
