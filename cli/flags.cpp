@@ -11,7 +11,9 @@
 #include "cli/ds_config_flags.hpp"
 #include "cli/foreign_flags.hpp"
 #include "cli/from/from_file.hpp"
+#include "cli/from/meaning.hpp"
 #include "cli/tokenized_dataset.hpp"
+#include "model/hardware/known_hardware.hpp"
 #include "model/knobs/knobs.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/plan/spellings.hpp"
@@ -424,6 +426,23 @@ void take_meaning(const from::Meaning& meaning, const std::string& path, Argumen
   }
 }
 
+// A GPU beside a file that says how many, and the memory that a job may have where no flag says it.
+void take_processes(from::Processes started, Arguments& arguments) {
+  const ExplicitValue* said = arguments.flags.find(ScenarioKey::cluster);
+  if (said != nullptr && said->value.is_string() && find_gpu(said->value.as_string(), 1)) {
+    started.gpu = said->value.as_string();
+    const std::string cluster = from::cluster_of(started);
+    if (!cluster.empty()) arguments.flags.set(ScenarioKey::cluster, cluster, said->origin);
+  }
+  for (const ClusterFlagInfo& flag : cluster_flags()) {
+    if (flag.key != "host_memory_bytes" || started.host_memory.empty()) continue;
+    for (const auto& [other, value] : arguments.cluster_changes) {
+      if (other == &flag) return;
+    }
+    arguments.cluster_changes.emplace_back(&flag, parse_cluster_flag(flag, started.host_memory));
+  }
+}
+
 }  // namespace
 
 std::vector<Flag> flags_of(const CommandInfo& command) {
@@ -494,6 +513,7 @@ Arguments parse_words(const CommandInfo& command, const std::vector<std::string>
       arguments.options[std::string(option.flag.substr(2))] = *value;
     }
   }
+  from::Processes started;
   if (const auto path = said("--from")) {
     std::map<ScenarioKey, std::string> flags;
     for (const Flag& flag : reader.flags()) {
@@ -506,10 +526,12 @@ Arguments parse_words(const CommandInfo& command, const std::vector<std::string>
     const bool one_configuration = command.name == "simulate" || command.name == "scenario";
     if (one_configuration && !other_engine) from::assume_engine(meaning);
     take_meaning(meaning, *path, arguments);
+    started = meaning.processes;
   }
   check_positionals(command, arguments);
   take_scenario_flags(reader, arguments);
   take_positionals(command, arguments);
+  take_processes(started, arguments);
   take_adapters(reader, arguments);
   take_dataset(said("--tokenizer"), said("--epochs"), said("--padding"), arguments);
   return arguments;

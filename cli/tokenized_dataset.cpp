@@ -15,18 +15,22 @@ namespace {
 // So many are counted: what a dataset keeps are 512 quantiles (model/plan/resolve_dataset.cpp).
 constexpr const char* kMostRows = "20000";
 
+constexpr const char* kOtherPython = "ZEROPLAN_PYTHON names one; --lengths FILE takes the lengths";
+
 std::string python() {
-  const char* said = std::getenv("ZEROPLAN_REHEARSAL_PYTHON");
-  for (const std::string& name :
-       {std::string(said == nullptr ? "" : said), std::string("python3"), std::string("python")}) {
-    if (name.empty()) continue;
-    if (const std::string found = rehearsal::find_program(name); !found.empty()) return found;
+  for (const char* variable : {"ZEROPLAN_PYTHON", "ZEROPLAN_REHEARSAL_PYTHON"}) {
+    const char* const said = std::getenv(variable);
+    if (said == nullptr || *said == '\0') continue;
+    if (std::string found = rehearsal::find_program(said); !found.empty()) return found;
+  }
+  for (const char* name : {"python3", "python"}) {
+    if (std::string found = rehearsal::find_program(name); !found.empty()) return found;
   }
   throw InputError({kCommandLine,
                     "--tokenizer",
                     "a Python with transformers or tokenizers",
                     "none on the path",
-                    "ZEROPLAN_REHEARSAL_PYTHON names one; --lengths FILE takes the lengths"});
+                    kOtherPython});
 }
 
 }  // namespace
@@ -43,9 +47,10 @@ Json tokenized_dataset(const std::string& file, const std::string& tokenizer) {
                       in_quotes(tokenizer),
                       "nothing is downloaded: name a folder of this machine"});
   }
+  const std::string program = python();
   // -I: neither this folder nor the environment says what is imported.
   const rehearsal::Output said =
-      rehearsal::run_and_read({python(),
+      rehearsal::run_and_read({program,
                                "-I",
                                "-c",
                                std::string(embedded_file("configs/dataset/lengths.py")),
@@ -61,6 +66,13 @@ Json tokenized_dataset(const std::string& file, const std::string& tokenizer) {
         {file, "", "samples that the tokenizer reads", last.substr(last.rfind('\n') + 1), ""});
   }
   Json counted = parse_json(answer, file).root;
+  if (const Json* missing = counted.find("missing")) {
+    throw InputError({kCommandLine,
+                      "--tokenizer",
+                      "a Python with transformers or tokenizers",
+                      phrase("{}, which has no {}", program, missing->as_string()),
+                      kOtherPython});
+  }
   if (const Json* problem = counted.find("problem")) {
     throw InputError({file,
                       "",

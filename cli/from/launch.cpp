@@ -76,6 +76,43 @@ std::vector<Setting> job_settings(const std::vector<Word>& words, const std::str
   return settings;
 }
 
+bool is_assignment(const Word& word) {
+  return word.text.find('=') != std::string::npos && !word.text.starts_with('-');
+}
+
+// What NCCL, CUDA and torch read, beside what they print and who is how many.
+bool changes_the_runtime(std::string_view name) {
+  const auto begins = [&](std::string_view start) { return name.starts_with(start); };
+  return (begins("NCCL_") || begins("TORCH_") || begins("PYTORCH_") || begins("CUDA_")) &&
+         name != "CUDA_VISIBLE_DEVICES" && name != "CUDA_HOME" &&
+         name.find("DEBUG") == std::string_view::npos;
+}
+
+// A variable of the environment, "NPROC_PER_NODE=8".
+void read_variable(const Word& word, const std::string& file, Part& part) {
+  const std::size_t equals = word.text.find('=');
+  const std::string name = word.text.substr(0, equals);
+  const Json value(word.text.substr(equals + 1));
+  bool counts = true;
+  if (name == "CUDA_VISIBLE_DEVICES" && part.processes.per_node == 0 && word.whole) {
+    part.processes.per_node = commas_of(value.as_string());
+  } else if (name == "NPROC_PER_NODE") {
+    part.processes.per_node = count_of(value);
+  } else if (name == "NNODES") {
+    part.processes.nodes = count_of(value);
+  } else if (name == kThreads) {
+    part.processes.threads = count_of(value);
+  } else if (expands_segments(word.text)) {
+    part.processes.expandable_segments = true;
+  } else if (changes_the_runtime(name)) {
+    part.unread.emplace_back(file + ":" + std::to_string(word.line) + ": " + word.text);
+    return;
+  } else {
+    counts = false;
+  }
+  (counts ? part.counted : part.unused).push_back({name, value, file, word.line});
+}
+
 // How many processes Slurm starts, by the lines of sbatch or the options of srun.
 void read_job(const std::vector<Setting>& settings, Part& part) {
   Processes& processes = part.processes;
@@ -96,6 +133,15 @@ void read_job(const std::vector<Setting>& settings, Part& part) {
       if (!all.gpu.empty()) processes.gpu = all.gpu;
     } else if (flag == "--ntasks-per-node") {
       tasks = count_of(Json(value));
+    } else if (const std::size_t unit = std::min(value.find_first_of("MGT"), value.size());
+               flag == "--mem" && count_of(Json(value.substr(0, unit))) > 0) {
+      // Slurm's units are powers of 1024, M where none is said.
+      processes.host_memory =
+          value.substr(0, unit) + (unit == value.size() ? 'M' : value[unit]) + "iB";
+    } else if (flag.starts_with("--mem") && value != "0") {
+      part.unread.emplace_back(setting.file + ":" + std::to_string(setting.line) + ": " + flag +
+                               " " + value);
+      continue;
     } else {
       counts = false;
     }
@@ -181,26 +227,8 @@ class CommandReader {
 
   // "CUDA_VISIBLE_DEVICES=0,1 NPROC_PER_NODE=8 ..."
   void read_environment() {
-    for (; at_ < words_.size(); ++at_) {
-      const std::string& word = words_[at_].text;
-      const std::size_t equals = word.find('=');
-      if (equals == std::string::npos || word.starts_with('-')) return;
-      const std::string name = word.substr(0, equals);
-      const Json value(word.substr(equals + 1));
-      bool counts = true;
-      if (name == "CUDA_VISIBLE_DEVICES" && part_.processes.per_node == 0 && words_[at_].whole) {
-        part_.processes.per_node = commas_of(value.as_string());
-      } else if (name == "NPROC_PER_NODE") {
-        part_.processes.per_node = count_of(value);
-      } else if (name == "NNODES") {
-        part_.processes.nodes = count_of(value);
-      } else if (name == "OMP_NUM_THREADS") {
-        part_.processes.threads = count_of(value);
-      } else {
-        counts = false;
-      }
-      if (expands_segments(word)) counts = part_.processes.expandable_segments = true;
-      list(counts, name, words_[at_], value);
+    for (; at_ < words_.size() && is_assignment(words_[at_]); ++at_) {
+      read_variable(words_[at_], file_, part_);
     }
   }
 
@@ -525,13 +553,12 @@ std::vector<Part> read_launches(std::string_view text, const std::string& file) 
   const Script script = read_script(text, environment_of(job.processes), file);
   std::vector<Part> parts;
   for (const Command& command : script.commands) {
-    constexpr std::string_view kThreads = "OMP_NUM_THREADS=";
-    const Word& last = command.words.back();
-    const bool sets = command.words.size() == 1 || command.words.front().text == "export";
-    if (sets && last.text.starts_with(kThreads)) {
-      job.processes.threads = count_of(Json(last.text.substr(kThreads.size())));
+    const bool exports = command.words.front().text == "export";
+    const std::size_t unused = job.unused.size();
+    for (const Word& word : command.words) {
+      if (exports && is_assignment(word)) read_variable(word, file, job);
     }
-    if (sets && expands_segments(last.text)) job.processes.expandable_segments = true;
+    job.unused.resize(unused);  // what else is exported is for other lines of the script
     CommandReader reader(command, file, job);
     if (reader.read()) parts.push_back(reader.part());
   }

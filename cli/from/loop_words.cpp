@@ -121,9 +121,13 @@ void LoopWords::finish(Tool tool, Meaning& meaning) const {
   // eval_steps for the strategy (core/builders/base.py _configure_save_and_eval_strategy).
   Words evaluate = evaluate_;
   if (!holds_out()) evaluate.per_epoch = nullptr;
+  // swift evaluates as it saves (arguments/sft_args.py _init_eval_strategy).
+  const bool as_saved = tool == Tool::swift && holds_out();
+  if (as_saved && evaluate.strategy == nullptr) evaluate.strategy = save_.strategy;
+  if (as_saved && evaluate.steps == nullptr) evaluate.steps = save_.steps;
   finish_one(evaluate,
              ScenarioKey::eval_steps,
-             tool == Tool::axolotl && holds_out() ? "steps" : "no",
+             as_saved || (tool == Tool::axolotl && holds_out()) ? "steps" : "no",
              log_.steps_or(default_steps),
              meaning);
   finish_one(log_, ScenarioKey::logging_steps, "steps", default_steps, meaning);
@@ -136,9 +140,10 @@ bool LoopWords::holds_out() const { return held_out_ != nullptr && !is_none(*hel
 // alone (LLaMA-Factory 0.9.5 train/sft/workflow.py, axolotl 0.16 core/builders/base.py; axolotl's
 // earlier builders did, after each epoch).
 bool LoopWords::evaluates(Tool tool, Meaning& meaning) const {
-  if (tool == Tool::axolotl && !holds_out()) return false;
+  if ((tool == Tool::axolotl || tool == Tool::swift) && !holds_out()) return false;
   if (do_eval_ != nullptr && is_on(do_eval_->value)) return true;
   if (evaluate_.strategy != nullptr) return !is_none(*evaluate_.strategy);
+  if (tool == Tool::swift) return save_.strategy == nullptr || !is_none(*save_.strategy);
   if (tool == Tool::axolotl && (evaluate_.steps != nullptr || evaluate_.per_epoch != nullptr)) {
     return true;
   }
@@ -175,6 +180,10 @@ void LoopWords::finish_evaluation(Tool tool, Meaning& meaning) const {
     rows = trained->value.as_integer();
     meaning.assumed.push_back(
         phrase("eval_batch_size {}: axolotl takes micro_batch_size where it is not said", rows));
+  }
+  if (rows == 0 && tool == Tool::swift) {
+    rows = 1;
+    meaning.assumed.emplace_back("per_device_eval_batch_size 1: swift's default");
   }
   if (rows == 0) {
     rows = 8;

@@ -401,6 +401,12 @@ class MeaningReader {
                             plain ? "foreach" : "fused",
                             {setting.file, setting.name});
     }
+    if (said.starts_with("paged_") && optimizer_of(said) != said) {
+      meaning_.assumed.push_back(
+          phrase("{}: its states stay on the GPU; the driver moves pages of them to the host where "
+                 "the GPU is full",
+                 said));
+    }
     return set(ScenarioKey::optimizer, optimizer_of(said), setting);
   }
 
@@ -588,13 +594,18 @@ void add_meaning(const Part& part, Meaning& meaning) {
                       ""});
   }
   if (!part.settings.empty()) MeaningReader(part, meaning).read();
-  const auto add = [](const std::vector<Setting>& settings, const Phrase& as, auto& lines) {
+  const auto add = [](const std::vector<Setting>& settings, bool counts, auto& lines) {
     for (const Setting& one : settings) {
+      const char* as = !counts                           ? ""
+                       : one.name == "--mem"             ? "--host-memory"
+                       : one.name == kThreads            ? "--omp-num-threads"
+                       : one.name.starts_with("PYTORCH") ? "--expandable-segments"
+                                                         : "CLUSTER";
       lines.push_back({one.file, one.line, one.name + ": " + text_of(one.value), as});
     }
   };
-  add(part.counted, "CLUSTER", meaning.read);
-  add(part.unused, "", meaning.unused);
+  add(part.counted, true, meaning.read);
+  add(part.unused, false, meaning.unused);
   Processes& all = meaning.processes;
   const Processes& said = part.processes;
   if (all.nodes == 0) all.nodes = said.nodes;
@@ -606,6 +617,7 @@ void add_meaning(const Part& part, Meaning& meaning) {
     all.threads_launcher = said.threads_launcher;
   }
   all.expandable_segments = all.expandable_segments || said.expandable_segments;
+  if (all.host_memory.empty()) all.host_memory = said.host_memory;
 }
 
 void add_defaults(Meaning& meaning) {

@@ -101,6 +101,7 @@ constexpr std::array kOwnRows = {
     OwnRow{Tool::swift, "attn_impl", Role::attention},
     OwnRow{Tool::swift, "quant_bits", Role::bits},
     OwnRow{Tool::swift, "max_epochs", Role::epochs},
+    OwnRow{Tool::swift, "split_dataset_ratio", Role::held_out},
 };
 
 }  // namespace
@@ -154,6 +155,7 @@ std::string optimizer_of(const std::string& name) {
                                  Name{"adamw_hf", "adamw"},
                                  Name{"adamw_bnb_8bit", "adamw8bit"},
                                  Name{"adamw_8bit", "adamw8bit"},
+                                 Name{"paged_adamw_8bit", "adamw8bit"},
                                  Name{"lion_32bit", "lion"}};
   for (const Name& row : kNames) {
     if (row.theirs == name) return std::string(row.ours);
@@ -163,11 +165,10 @@ std::string optimizer_of(const std::string& name) {
 
 std::string attention_of(const std::string& name) {
   const std::string word = folded(name, "-_");
-  if (word == "fa2" || word == "flashattention2" || word == "flash" || word == "true")
+  if (word == "fa2" || word == "flashattention2" || word == "flashattn" || word == "true")
     return "flash";
-  if (word == "sdpa") return "sdpa";
-  if (word == "eager" || word == "disabled" || word == "false") return "eager";
-  return "";  // auto: the class's own
+  if (word == "disabled" || word == "false") return "eager";
+  return word == "auto" ? "" : name;
 }
 
 }  // namespace zeroplan::from

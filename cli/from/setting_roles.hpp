@@ -86,7 +86,7 @@ std::vector<std::string> names_in(const Json& value);
 // refused by their name.
 std::string optimizer_of(const std::string& name);
 
-// eager, sdpa or flash; empty: the class's own.
+// eager, sdpa, flash, or a name as it is; empty: the class's own.
 std::string attention_of(const std::string& name);
 
 }  // namespace zeroplan::from

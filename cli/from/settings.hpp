@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.hpp"
@@ -19,6 +20,8 @@ struct Setting {
   int line = 0;
 };
 
+inline constexpr std::string_view kThreads = "OMP_NUM_THREADS";
+
 // How many processes start, as far as the file says; 0 where it does not.
 struct Processes {
   std::int64_t nodes = 0;
@@ -28,6 +31,7 @@ struct Processes {
   std::int64_t threads = 0;      // OMP_NUM_THREADS of each, as the script or its launcher sets it
   std::string threads_launcher;  // whose own number that is; empty: the script's
   bool expandable_segments = false;  // of PYTORCH_CUDA_ALLOC_CONF
+  std::string host_memory;           // of a node, "480GiB": what Slurm lets a job have
 };
 
 // The tools whose files and commands are known.

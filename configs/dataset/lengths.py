@@ -174,7 +174,7 @@ def main():
         print(json.dumps({"problem": str(error).splitlines()[0] if str(error) else type(error).__name__}))
         return
     except ImportError as error:
-        print(json.dumps({"problem": f"{error.name} is not installed in this Python"}))
+        print(json.dumps({"missing": error.name}))
         return
     print(json.dumps({"samples": samples, "lengths": lengths}))
 

@@ -475,7 +475,7 @@ TEST_CASE("what is not planned is refused at its line") {
        "quantization_bit"},
       {R"({"output_dir": "o", "per_device_train_batch_size": "many"})",
        "per_device_train_batch_size"},
-      {R"({"output_dir": "o", "optim": "paged_adamw_8bit"})", "optim"}};
+      {R"({"output_dir": "o", "optim": "paged_lion_8bit"})", "optim"}};
   for (const Case& one : cases) {
     INFO(one.text);
     const InputError error = refused(files.add("a.json", one.text));
@@ -776,8 +776,49 @@ TEST_CASE("swift's command lines, with its own names, files and defaults") {
   CHECK(said(from::read_from(files.add(
                  "rlhf.sh", "swift rlhf --rlhf_type dpo --model m --train_type full --beta 0.2\n")),
              ScenarioKey::trainer) == R"({"dpo":{"beta":0.2}})");
+  // Samples that are split off are evaluated as often as it saves.
+  const auto split = [&](const std::string& more) {
+    return from::read_from(files.add("a.sh",
+                                     "swift sft --model m --split_dataset_ratio 0.05 "
+                                     "--save_steps 40 --attn_impl flash_attn " +
+                                         more + "\n"));
+  };
+  CHECK(said(split("--eval_steps 50"), ScenarioKey::eval_steps) == "50");
+  CHECK(said(split(""), ScenarioKey::eval_steps) == "40");
+  CHECK(said(split(""), ScenarioKey::evaluation) == R"({"loss":{"batch_size":1}})");
+  CHECK(said(split(""), ScenarioKey::attention) == "flash");
+  CHECK(said(split("--save_strategy no"), ScenarioKey::evaluation) == "");
   CHECK_THROWS_AS(from::read_from(files.add("x.sh", "xtuner train cfg --launcher slurm\n")),
                   InputError);
+}
+
+TEST_CASE("what a job exports and may have of memory is used or listed") {
+  Files files;
+  const from::Meaning meaning = from::read_from(
+      files.add("job.sh",
+                "#SBATCH --mem=480G\nexport OMP_NUM_THREADS=8 NCCL_IB_DISABLE=1 DATA=/d\n"
+                "export CUDA_VISIBLE_DEVICES=0,1,2\nNCCL_ALGO=Ring NCCL_DEBUG=INFO deepspeed "
+                "t.py --model_name_or_path m --optim paged_adamw_8bit\n"));
+  CHECK(meaning.processes.host_memory == "480GiB");
+  CHECK(said(meaning, ScenarioKey::omp_num_threads) == "8");
+  CHECK(said(meaning, ScenarioKey::optimizer) == "adamw8bit");
+  CHECK(from::cluster_of(meaning.processes) == "1x3");
+  const std::string text = from::describe(meaning).english();
+  for (const char* line : {"--mem: 480G -> --host-memory",
+                           "OMP_NUM_THREADS: 8 -> --omp-num-threads",
+                           "not known: " /* its place */,
+                           "NCCL_IB_DISABLE=1",
+                           "NCCL_ALGO=Ring",
+                           "depend on it: NCCL_DEBUG\n",
+                           "assumed: paged_adamw_8bit: its states stay on the GPU"}) {
+    INFO(line << "\n" << text);
+    CHECK(text.find(line) != std::string::npos);
+  }
+  CHECK(from::read_from(files.add("b.sh", "#SBATCH --mem=4096\npython t.py --bf16 true\n"))
+            .processes.host_memory == "4096MiB");
+  CHECK_THROWS_AS(
+      from::read_from(files.add("c.sh", "python t.py --attn_implementation flash_attention_3\n")),
+      InputError);
 }
 
 TEST_CASE("Slurm's own options say the processes where a script is told that Slurm starts it") {
