@@ -183,10 +183,9 @@ def trainer_choices(arguments, scenario):
         print(f"training.json: this release of transformers does not know {name}")
     if deepspeed:
         choices["deepspeed"] = str(DS_CONFIG)
-    # Where nobody names Adam the Trainer takes torch's, fused from some releases on; so does the plan.
-    named = scenario.get("ds_config", {}).get("optimizer")
-    if not deepspeed or (not named and workload["optimizer"] not in ("adamw", "adam")):
-        choices["optim"] = OPTIMIZERS[workload["optimizer"]]
+    if not deepspeed or not scenario.get("ds_config", {}).get("optimizer"):
+        fused = workload["optimizer"] in ("adamw", "adam") and workload["optimizer_implementation"] == "fused"
+        choices["optim"] = OPTIMIZERS[workload["optimizer"]] + ("_fused" if fused else "")
     return choices | dict(
         output_dir=arguments.output,
         per_device_train_batch_size=workload["micro_batch_size"],

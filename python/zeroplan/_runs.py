@@ -9,8 +9,8 @@ from typing import Any, Dict, Mapping, Optional
 
 from ._models import adapter_flags, model_of
 
-# TrainingArguments.optim -> --optimizer and --optimizer-implementation. What is not here is said by its own name, and
-# the program refuses it by that name.
+# TrainingArguments.optim -> --optimizer. What is not here is said by its own name, and the program refuses it by that
+# name.
 _OPTIMIZERS = {
     "adamw_torch": "adamw",
     "adamw_hf": "adamw",
@@ -22,6 +22,7 @@ _OPTIMIZERS = {
     "sgd": "sgd",
     "lion_32bit": "lion",
 }
+_IMPLEMENTATIONS = {"adamw_torch": "foreach", "adamw_torch_fused": "fused"}
 
 
 def read_run(run: Any) -> Dict[str, Any]:
@@ -77,6 +78,8 @@ def _of_arguments(args: Any) -> Dict[str, Any]:
     if optim is not None and not _names_optimizer(flags.get("ds_config")):
         name = str(getattr(optim, "value", optim))
         flags["optimizer"] = _OPTIMIZERS.get(name, name)
+        if name in _IMPLEMENTATIONS:
+            flags["optimizer_implementation"] = _IMPLEMENTATIONS[name]
     # TRL's sequences: SFTConfig.max_length (max_seq_length before TRL 0.16).
     for name in ("max_length", "max_seq_length"):
         length = getattr(args, name, None)

@@ -97,6 +97,7 @@ class Runs(unittest.TestCase):
                 checkpoint_reentrant=False,
                 engine="ddp",
                 optimizer="adamw",
+                optimizer_implementation="foreach",
             ),
             flags,
         )

@@ -7,6 +7,7 @@
 #include "model/plan/trainer.hpp"
 #include "model/quantization.hpp"
 #include "tuner/kit/kit_values.hpp"
+#include "tuner/kit/trainer_line.hpp"
 
 namespace zeroplan {
 namespace {
@@ -108,7 +109,7 @@ void add_precision(const Plan& plan, FormSettings& settings) {
 }
 
 void add_optimizer(const Plan& plan, const char* name, FormSettings& settings) {
-  const std::string optimizer = optimizer_setting(plan);
+  const std::string optimizer = optimizer_argument(plan);
   if (!optimizer.empty()) settings.push_back({name, optimizer});
 }
 
@@ -401,27 +402,6 @@ FormSettings run_settings(const Plan& plan) {
     settings.push_back({"dataloader_num_workers", *loop.dataloader_workers});
   }
   return settings;
-}
-
-std::string optimizer_setting(const Plan& plan) {
-  const Workload& work = plan.workload;
-  // Where ds_config.json names one, DeepSpeed makes it (model/plan/resolve_ds_config).
-  if (runs_deepspeed(work) && plan.ds_config.is_set(Knob::optimizer_type)) return "";
-  switch (work.optimizer) {
-    case OptimizerName::adamw:
-    case OptimizerName::adam:
-      return work.optimizer_implementation == OptimizerImplementation::fused ? "adamw_torch_fused"
-                                                                             : "adamw_torch";
-    case OptimizerName::lion:
-      return "lion_32bit";
-    case OptimizerName::adafactor:
-      return "adafactor";
-    case OptimizerName::sgd:
-      return "sgd";
-    case OptimizerName::adamw8bit:
-      return "adamw_bnb_8bit";
-  }
-  return "";
 }
 
 FormSettings settings_of(const Plan& plan, Form form, const FormPlace& place) {

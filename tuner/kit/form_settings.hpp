@@ -20,8 +20,4 @@ double planned_epochs(const Plan& plan);
 // How often it logs and saves, and what loads its samples.
 FormSettings run_settings(const Plan& plan);
 
-// TrainingArguments.optim and axolotl's optimizer. Empty: the ds_config names the optimizer, or
-// nothing is to be said.
-std::string optimizer_setting(const Plan& plan);
-
 }  // namespace zeroplan

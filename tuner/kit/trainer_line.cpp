@@ -12,27 +12,6 @@
 namespace zeroplan {
 namespace {
 
-// TrainingArguments.optim, where ds_config.json names no optimizer (model/plan/resolve_ds_config);
-// empty: the Trainer's default.
-std::string_view optimizer_argument(const Plan& plan) {
-  const bool in_file = runs_deepspeed(plan.workload) && plan.ds_config.is_set(Knob::optimizer_type);
-  if (in_file) return "";
-  switch (plan.workload.optimizer) {
-    case OptimizerName::adamw:
-    case OptimizerName::adam:
-      return runs_deepspeed(plan.workload) ? "" : "adamw_torch";
-    case OptimizerName::lion:
-      return "lion_32bit";
-    case OptimizerName::adafactor:
-      return "adafactor";
-    case OptimizerName::sgd:
-      return "sgd";
-    case OptimizerName::adamw8bit:
-      return "adamw_bnb_8bit";
-  }
-  return "";
-}
-
 bool recomputes(const Plan& plan) {
   return plan.workload.activation_checkpointing != ActivationCheckpointing::none;
 }
@@ -90,11 +69,39 @@ std::string trainer_arguments(const Plan& plan) {
         " --gradient_checkpointing --gradient_checkpointing_kwargs '{{\"use_reentrant\": {}}}'",
         work.checkpoint_reentrant);
   }
-  if (const std::string_view optimizer = optimizer_argument(plan); !optimizer.empty()) {
+  // Under DeepSpeed the Trainer's own choice of AdamW is not said.
+  const Software& software = plan.software;
+  const bool asks = software.transformers_act(ReleaseRule::trainer_asks_for_fused) &&
+                    software.torch_acts(ReleaseRule::trusts_fused_adam);
+  const std::string optimizer = optimizer_argument(plan);
+  const bool usual =
+      runs_deepspeed(work) && optimizer == (asks ? "adamw_torch_fused" : "adamw_torch");
+  if (!optimizer.empty() && !usual) {
     text += fmt::format(" --optim {}", optimizer);
   }
   if (work.fused_loss && trainer_has_liger(plan)) text += " --use_liger_kernel";
   return text;
+}
+
+std::string optimizer_argument(const Plan& plan) {
+  const Workload& work = plan.workload;
+  // Where ds_config.json names one, DeepSpeed makes it (model/plan/resolve_ds_config).
+  if (runs_deepspeed(work) && plan.ds_config.is_set(Knob::optimizer_type)) return "";
+  switch (work.optimizer) {
+    case OptimizerName::adamw:
+    case OptimizerName::adam:
+      return work.optimizer_implementation == OptimizerImplementation::fused ? "adamw_torch_fused"
+                                                                             : "adamw_torch";
+    case OptimizerName::lion:
+      return "lion_32bit";
+    case OptimizerName::adafactor:
+      return "adafactor";
+    case OptimizerName::sgd:
+      return "sgd";
+    case OptimizerName::adamw8bit:
+      return "adamw_bnb_8bit";
+  }
+  return "";
 }
 
 std::string script_settings(const Plan& plan) {

@@ -156,6 +156,26 @@ TEST_CASE("the user's own file stays in a kit: data, rates, schedule, epochs, ou
   CHECK(*run.find("output_dir") == Json("saves/mine"));
 }
 
+TEST_CASE("every file of a kit says the planned implementation of AdamW") {
+  for (const char* implementation : {"fused", "foreach"}) {
+    const Planned kit = planned((std::string(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G",
+        "workload":{"engine":"ddp","optimizer_implementation":")") +
+                                 implementation + R"("}})")
+                                    .c_str());
+    const std::string name =
+        std::string("adamw_torch") + (implementation[1] == 'u' ? "_fused" : "");
+    INFO(name);
+    CHECK(has(kit.text("scenario.json"),
+              std::string(R"("optimizer_implementation": ")") + implementation));
+    CHECK(has(kit.text("PLAN.md"), "--optim " + name + "\n"));
+    for (const char* file : {"trl.yaml", "llamafactory.yaml"}) {
+      CHECK(has(kit.text(file), "optim: " + name + "\n"));
+    }
+    CHECK(has(kit.text("axolotl.yaml"), "optimizer: " + name + "\n"));
+    CHECK(has(kit.text("trainer.json"), R"("optim": ")" + name + '"'));
+  }
+}
+
 TEST_CASE("four-bit weights have a script, bitsandbytes and FSDP's storage") {
   const Planned kit = planned(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":
       {"engine":"fsdp","method":"qlora"}})");
