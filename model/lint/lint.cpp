@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/diagnostic.hpp"
+#include "base/written_names.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/lint/run_view.hpp"
 #include "model/releases.hpp"
@@ -44,6 +45,14 @@ std::array<std::span<const rules::RunRule>, 5> groups() {
           rules::script_rules(),
           rules::plan_rules(),
           rules::trainer_rules()};
+}
+
+// What holds without DeepSpeed, too.
+bool holds(std::string_view code, bool deepspeed) {
+  constexpr std::string_view kOthers =
+      "out-of-memory|offload-unneeded|omp-threads|bf16-gpu|fp16-for-bf16-model";
+  return deepspeed || code.starts_with("trl-") ||
+         !first_name(kOthers, [&](std::string_view one) { return one == code; }).empty();
 }
 
 bool says_any_workload(const Scenario& scenario) {
@@ -216,20 +225,23 @@ LintReport lint(const LintRequest& request) {
   LintReport report;
   report.style = facts.context().style;
   report.style_was_said = facts.style_was_said();
-  report.findings = all_findings(request.config, facts.context());
+  const ExplicitValue* engine = request.scenario.find(ScenarioKey::engine);
+  const bool deepspeed =
+      engine == nullptr || (engine->value != Json("fsdp") && engine->value != Json("ddp"));
+  if (deepspeed) report.findings = all_findings(request.config, facts.context());
   const Needs known = facts.known();
   const rules::View view(request.config, facts.context());
   const rules::Run run = facts.run(view);
   for (const auto group : groups()) {
     for (const rules::RunRule& rule : group) {
-      if (!known.contains(rule.info.needs)) continue;
+      if (!known.contains(rule.info.needs) || !holds(rule.info.code, deepspeed)) continue;
       rules::Report findings(rule.info, report.findings);
       rule.check(run, findings);
     }
   }
   for (const RuleInfo& rule : lint_rules()) {
     const Needs missing = lacking(rule.needs, known);
-    if (missing.bits == 0) continue;
+    if (missing.bits == 0 || !holds(rule.code, deepspeed)) continue;
     const bool plan = missing.contains(kNeedsPlan);
     report.skipped.push_back({std::string(rule.code), missing, plan ? facts.why_no_plan() : ""});
   }

@@ -24,17 +24,8 @@ bool several(const Plan& plan) { return plan.cluster.nodes > 1; }
 
 std::string head_host(const Plan& plan) { return sh_word(first_address(plan.cluster)); }
 
-// As the plan says it. torchrun and accelerate set 1 for several processes of a node, which makes
-// CPU Adam slow: what a plan of DeepSpeed leaves open is then the cores of a rank.
-std::string threads(const Plan& plan) {
-  const std::int64_t said = plan.workload.omp_num_threads;
-  const std::int64_t count = said > 0 ? said : threads_of_a_rank(plan.cluster);
-  const bool counts = said > 0 || plan.workload.engine == TrainingEngine::deepspeed;
-  return counts ? fmt::format("OMP_NUM_THREADS={}", count) : "";
-}
-
 std::string threads_before(const Plan& plan) {
-  const std::string text = threads(plan);
+  const std::string text = threads_setting(plan);
   return text.empty() ? "" : text + " ";
 }
 
@@ -131,7 +122,7 @@ std::string sbatch_directives(const Plan& plan) {
 
 std::string sbatch_body(const Plan& plan, const FormPlace& place) {
   std::string text = "# Account, partition and time limit are the site's.\n";
-  const std::string said = threads(plan);
+  const std::string said = threads_setting(plan);
   if (!said.empty()) text += "export " + said + "\n";
   text += "head=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n";
   text += fmt::format(

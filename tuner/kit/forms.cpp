@@ -7,6 +7,7 @@
 
 #include "base/check.hpp"
 #include "model/plan/trainer.hpp"
+#include "model/releases.hpp"
 #include "tuner/kit/form_launch.hpp"
 #include "tuner/kit/form_settings.hpp"
 #include "tuner/kit/kit_scope.hpp"
@@ -72,9 +73,20 @@ void add_notes_of_memory(const Plan& plan, Form form, std::vector<Phrase>& notes
   const Workload& work = plan.workload;
   const bool half = work.method == Method::full && work.precision != Precision::fp32 &&
                     is_torch_engine(work.engine) && !mixes_precision(plan);
-  if (half) {
+  // TRL's dtype and axolotl's bf16 say it, and from newer releases on the checkpoint does.
+  const bool stays =
+      form == Form::llama_factory ||
+      (form == Form::trainer && !plan.software.transformers_act(ReleaseRule::loads_as_stored));
+  if (half && stays) {
     notes.push_back(phrase("weights and optimizer states all in {}: the Trainer keeps fp32",
                            name(kPrecisionNames, work.precision)));
+  }
+  const bool loads_on_host =
+      work.method == Method::qlora && work.engine == TrainingEngine::fsdp && !plan.loads_whole;
+  // Under FSDP2 axolotl loads on the host of the first rank.
+  if (loads_on_host && (form != Form::axolotl || plan.fsdp.version == 1)) {
+    notes.emplace_back(
+        "load-device cpu: the tool loads all four-bit weights on each GPU before it shards them");
   }
   if (work.tiled_mlp && form != Form::axolotl) {
     notes.emplace_back("tiled-mlp: the script applies DeepSpeed's TiledMLP");

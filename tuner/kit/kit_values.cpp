@@ -265,8 +265,13 @@ bool uses_original_parameters(const Plan& plan) { return plan.workload.method !=
 
 std::string first_address(const Cluster& cluster) { return address(cluster, 0); }
 
-std::int64_t threads_of_a_rank(const Cluster& cluster) {
-  return std::max<std::int64_t>(1, cluster.node.cpu_cores.value / cluster.gpus_per_node());
+std::string threads_setting(const Plan& plan) {
+  std::int64_t count = plan.workload.omp_num_threads;
+  if (count == 0 && plan.workload.engine == TrainingEngine::deepspeed) {
+    const std::int64_t cores = plan.cluster.node.cpu_cores.value;
+    count = std::max<std::int64_t>(1, cores / plan.cluster.gpus_per_node());
+  }
+  return count > 0 ? fmt::format("OMP_NUM_THREADS={}", count) : "";
 }
 
 std::string requirements_text(const Plan& plan) { return pinned_packages(plan, "\n") + "\n"; }
@@ -292,8 +297,8 @@ std::string environment_text(const Plan& plan) {
   const Cluster& cluster = plan.cluster;
   const bool several = cluster.nodes > 1;
   const LinkKind network = cluster.inter_node.kind;
-  std::string text =
-      fmt::format("OMP_NUM_THREADS={}\nNCCL_DEBUG=WARN\n", threads_of_a_rank(cluster));
+  std::string text = threads_setting(plan);
+  text += text.empty() ? "NCCL_DEBUG=WARN\n" : "\nNCCL_DEBUG=WARN\n";
   if (plan.workload.expandable_segments) {
     text += "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n";
   }

@@ -40,8 +40,10 @@ Phrase engine_text(const Plan& plan);
 
 // The first host without who logs in: what other processes connect to.
 std::string first_address(const Cluster& cluster);
-// The cores of a node over its GPUs, at least one.
-std::int64_t threads_of_a_rank(const Cluster& cluster);
+// OMP_NUM_THREADS as the plan says it. torchrun and accelerate set 1 for several processes of a
+// node, which makes CPU Adam slow: what a plan of DeepSpeed leaves open is then the cores of a
+// rank.
+std::string threads_setting(const Plan& plan);
 
 // requirements.txt: the releases of the plan.
 std::string requirements_text(const Plan& plan);

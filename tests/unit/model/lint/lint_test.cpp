@@ -144,6 +144,23 @@ TEST_CASE("what is not known is said once for each rule and never judged") {
   CHECK(known.document.find("skipped")->items().empty());
 }
 
+TEST_CASE("under FSDP and DDP the rules of DeepSpeed's file are not asked") {
+  const std::string_view text = R"("zero_optimization": {"stage": 3}, "bf16": {"enabled": true})";
+  const std::string run =
+      "--model llama-3-70b --cluster 2xRTX-3090 --seq 2048 --mbs 1 --gas 64 --frontend hf-trainer "
+      "--method qlora --engine ";
+  const Run deepspeed = run_on(text, run + "deepspeed");
+  const Run fsdp = run_on(text, run + "fsdp");
+  for (const char* code : {"gather-on-save", "quantised-base-stage3"}) {
+    INFO(code);
+    CHECK(finding_of(deepspeed, code) != nullptr);
+    CHECK(finding_of(fsdp, code) == nullptr);
+  }
+  CHECK(finding_of(fsdp, "out-of-memory") != nullptr);
+  CHECK(finding_of(run_on(R"("gradient_clipping": "auto")", run + "ddp"), "gather-on-save") ==
+        nullptr);
+}
+
 TEST_CASE("a run that cannot be planned still gets the rest, and the reason") {
   const Run run =
       run_on(R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 3})",

@@ -187,6 +187,25 @@ TEST_CASE("four-bit weights have a script, bitsandbytes and FSDP's storage") {
   CHECK_FALSE(has(kit.text("PLAN.md"), "ZeRO-3;"));
 }
 
+TEST_CASE("what other tools' files cannot say stands at their top, and nothing that they say") {
+  const Planned qlora = planned(R"({"model":"llama-3.2-1b","cluster":"2xRTX-3090","workload":
+      {"engine":"fsdp","method":"qlora","load_device":"cpu"}})");
+  const Planned half = planned(R"({"model":"llama-3.2-1b","cluster":"2xH100","workload":
+      {"engine":"ddp","weights_dtype":"bf16"}})");
+  for (const char* file : {"trl.yaml", "llamafactory.yaml", "axolotl.yaml"}) {
+    INFO(file);
+    CHECK(has(qlora.text(file), "# Not said here: load-device cpu: "));
+    CHECK(has(half.text(file), "# Not said here: weights and optimizer states all in bf16") ==
+          (file[0] == 'l'));
+  }
+  // Nor has the environment threads that the plan does not count on.
+  CHECK_FALSE(has(qlora.text(".deepspeed_env"), "OMP_NUM_THREADS"));
+  CHECK(has(planned(R"({"model":"llama-3.2-1b","cluster":"2xH100","workload":
+      {"engine":"fsdp","omp_num_threads":6}})")
+                .text(".deepspeed_env"),
+            "OMP_NUM_THREADS=6\n"));
+}
+
 TEST_CASE("TRL trains four-bit weights from the release that leaves the rest of them as it is") {
   const auto kit = [](const char* trl, const char* trainer) {
     return planned((std::string(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G","workload":
