@@ -426,21 +426,13 @@ void take_meaning(const from::Meaning& meaning, const std::string& path, Argumen
   }
 }
 
-// A GPU beside a file that says how many, and the memory that a job may have where no flag says it.
+// A GPU beside a file that says how many.
 void take_processes(from::Processes started, Arguments& arguments) {
   const ExplicitValue* said = arguments.flags.find(ScenarioKey::cluster);
-  if (said != nullptr && said->value.is_string() && find_gpu(said->value.as_string(), 1)) {
-    started.gpu = said->value.as_string();
-    const std::string cluster = from::cluster_of(started);
-    if (!cluster.empty()) arguments.flags.set(ScenarioKey::cluster, cluster, said->origin);
-  }
-  for (const ClusterFlagInfo& flag : cluster_flags()) {
-    if (flag.key != "host_memory_bytes" || started.host_memory.empty()) continue;
-    for (const auto& [other, value] : arguments.cluster_changes) {
-      if (other == &flag) return;
-    }
-    arguments.cluster_changes.emplace_back(&flag, parse_cluster_flag(flag, started.host_memory));
-  }
+  if (said == nullptr || !said->value.is_string() || !find_gpu(said->value.as_string(), 1)) return;
+  started.gpu = said->value.as_string();
+  const std::string cluster = from::cluster_of(started);
+  if (!cluster.empty()) arguments.flags.set(ScenarioKey::cluster, cluster, said->origin);
 }
 
 }  // namespace
@@ -527,6 +519,8 @@ Arguments parse_words(const CommandInfo& command, const std::vector<std::string>
     if (one_configuration && !other_engine) from::assume_engine(meaning);
     take_meaning(meaning, *path, arguments);
     started = meaning.processes;
+    const std::string& memory = started.host_memory;
+    if (!memory.empty()) reader.values.emplace("--host-memory", memory);
   }
   check_positionals(command, arguments);
   take_scenario_flags(reader, arguments);

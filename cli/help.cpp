@@ -72,25 +72,10 @@ std::vector<const CommandInfo*> members(const Group& group) {
 constexpr std::ptrdiff_t kFirstLines = 24;  // what a small window shows
 
 // What most people say, most wanted first.
-constexpr std::array<std::string_view, 19> kUsual = {"--output",
-                                                     "--clusters",
-                                                     "--goal",
-                                                     "--tokens",
-                                                     "--sequence-length",
-                                                     "--method",
-                                                     "--micro-batch-size",
-                                                     "--gradient-accumulation-steps",
-                                                     "--ds-config",
-                                                     "--host-memory",
-                                                     "--network",
-                                                     "--scenario",
-                                                     "--json",
-                                                     "--objective",
-                                                     "--fix",
-                                                     "--steps",
-                                                     "--activation-checkpointing",
-                                                     "--precision",
-                                                     "--dataset"};
+constexpr const char* kUsual =
+    "--output|--clusters|--goal|--tokens|--sequence-length|--method|--micro-batch-size|"
+    "--gradient-accumulation-steps|--ds-config|--host-memory|--network|--scenario|--json|"
+    "--objective|--fix|--steps|--activation-checkpointing|--precision|--dataset";
 
 std::string heading(const CommandInfo& command, const Translation& words) {
   std::string text = usage(command) + "\n  " + words.text(command.summary) + "\n";
@@ -130,7 +115,7 @@ std::vector<const Flag*> first_flags(const CommandInfo& command, const std::vect
     });
   };
   std::vector<const Flag*> own, others;
-  for (const std::string_view name : kUsual) {
+  for (const std::string& name : parts_of(kUsual, '|')) {
     for (const Flag& flag : flags) {
       if (flag.name == name) (is_own(flag) ? own : others).push_back(&flag);
     }

@@ -1,11 +1,10 @@
 #include "cli/rehearse_find.hpp"
 
 #include <algorithm>
-#include <array>
-#include <span>
 
 #include "base/check.hpp"
 #include "base/diagnostic.hpp"
+#include "base/written_names.hpp"
 #include "cli/commands.hpp"
 #include "cli/table.hpp"
 
@@ -16,29 +15,12 @@ constexpr std::string_view kPlace = "{}";
 
 // Arguments of transformers' and TRL's trainers, Megatron's and LLaMA-Factory's scripts, and what
 // people call them in their own; `_` and `-` are alike.
-constexpr std::array<std::string_view, 8> kBatchArguments = {"--per-device-train-batch-size",
-                                                             "--per-device-batch-size",
-                                                             "--train-micro-batch-size-per-gpu",
-                                                             "--micro-batch-size",
-                                                             "--train-batch-size",
-                                                             "--batch-size",
-                                                             "--mbs",
-                                                             "--bs"};
-constexpr std::array<std::string_view, 10> kSequenceArguments = {"--max-seq-length",
-                                                                 "--max-seq-len",
-                                                                 "--seq-length",
-                                                                 "--sequence-length",
-                                                                 "--seq-len",
-                                                                 "--max-length",
-                                                                 "--model-max-length",
-                                                                 "--block-size",
-                                                                 "--cutoff-len",
-                                                                 "--seq"};
-
-std::span<const std::string_view> arguments_of(Find find) {
-  if (find == Find::micro_batch) return kBatchArguments;
-  return kSequenceArguments;
-}
+constexpr std::string_view kBatchArguments =
+    "--per-device-train-batch-size|--per-device-batch-size|--train-micro-batch-size-per-gpu|"
+    "--micro-batch-size|--train-batch-size|--batch-size|--mbs|--bs";
+constexpr std::string_view kSequenceArguments =
+    "--max-seq-length|--max-seq-len|--seq-length|--sequence-length|--seq-len|--max-length|"
+    "--model-max-length|--block-size|--cutoff-len|--seq";
 
 std::optional<std::int64_t> number_in(const std::string& text) {
   if (text.empty() || text.size() > 9) return std::nullopt;
@@ -50,8 +32,8 @@ std::optional<std::int64_t> number_in(const std::string& text) {
 
 bool is_argument(std::string word, Find find) {
   std::replace(word.begin(), word.end(), '_', '-');
-  const auto names = arguments_of(find);
-  return std::find(names.begin(), names.end(), word) != names.end();
+  const std::string_view names = find == Find::micro_batch ? kBatchArguments : kSequenceArguments;
+  return !first_name(names, [&](std::string_view one) { return one == word; }).empty();
 }
 
 struct NumberPlace {

@@ -18,12 +18,10 @@ constexpr const char* kMostRows = "20000";
 constexpr const char* kOtherPython = "ZEROPLAN_PYTHON names one; --lengths FILE takes the lengths";
 
 std::string python() {
-  for (const char* variable : {"ZEROPLAN_PYTHON", "ZEROPLAN_REHEARSAL_PYTHON"}) {
-    const char* const said = std::getenv(variable);
-    if (said == nullptr || *said == '\0') continue;
-    if (std::string found = rehearsal::find_program(said); !found.empty()) return found;
-  }
-  for (const char* name : {"python3", "python"}) {
+  const char* const named = std::getenv("ZEROPLAN_PYTHON");
+  const char* const rehearses = std::getenv("ZEROPLAN_REHEARSAL_PYTHON");
+  for (const char* name : {named, rehearses, "python3", "python"}) {
+    if (name == nullptr || *name == '\0') continue;
     if (std::string found = rehearsal::find_program(name); !found.empty()) return found;
   }
   throw InputError({kCommandLine,

@@ -26,6 +26,14 @@ bool is_four(const Json& value) {
          text == "int4" || text == "bnb4bit" || text == "bnb";
 }
 
+const char* own_name(Tool tool) {
+  return tool == Tool::llama_factory ? "LLaMA-Factory"
+         : tool == Tool::axolotl     ? "axolotl"
+                                     : "swift";
+}
+
+bool adapts_by_default(Tool tool) { return tool == Tool::llama_factory || tool == Tool::swift; }
+
 }  // namespace
 
 void AdapterWords::read(Role role, const Setting& setting) {
@@ -56,7 +64,7 @@ void AdapterWords::read_bits(const Setting& setting) {
 // peft's "all-linear", which LLaMA-Factory calls "all".
 void AdapterWords::add_targets(Tool tool, Json& settings) const {
   const bool all = targets_.size() == 1 && (targets_[0] == "all" || targets_[0] == "all-linear");
-  const bool unsaid = targets_.empty() && (tool == Tool::llama_factory || tool == Tool::swift);
+  const bool unsaid = targets_.empty() && adapts_by_default(tool);
   if (all || unsaid) {
     settings["targets"] = "all-linear";
   } else if (!targets_.empty()) {
@@ -72,14 +80,10 @@ void AdapterWords::add_quantization(Tool tool, Json& settings, Meaning& meaning)
   if (!code_.is_null()) settings["quant"] = code_;
   if (!double_quant_.is_null()) {
     settings["double_quant"] = double_quant_;
-  } else if (tool == Tool::llama_factory || tool == Tool::axolotl || tool == Tool::swift) {
+  } else if (tool == Tool::axolotl || adapts_by_default(tool)) {
     settings["double_quant"] = true;
-    meaning.assumed.emplace_back(
-        tool == Tool::axolotl ? "scales of the four-bit weights are quantised again: axolotl's "
-                                "default"
-        : tool == Tool::swift
-            ? "scales of the four-bit weights are quantised again: swift's default"
-            : "scales of the four-bit weights are quantised again: LLaMA-Factory's default");
+    meaning.assumed.push_back(
+        phrase("scales of the four-bit weights are quantised again: {}'s default", own_name(tool)));
   }
 }
 
@@ -87,12 +91,9 @@ Json AdapterWords::settings(Tool tool, bool four_bits, Meaning& meaning) const {
   Json settings = Json::object();
   if (!rank_.is_null()) {
     settings["rank"] = count_of(rank_);
-  } else if (tool == Tool::llama_factory) {
+  } else if (adapts_by_default(tool)) {
     settings["rank"] = 8;
-    meaning.assumed.emplace_back("lora_rank 8: LLaMA-Factory's default");
-  } else if (tool == Tool::swift) {
-    settings["rank"] = 8;
-    meaning.assumed.emplace_back("lora_rank 8: swift's default");
+    meaning.assumed.push_back(phrase("lora_rank 8: {}'s default", own_name(tool)));
   }
   if (!dropout_.is_null()) settings["dropout"] = dropout_;
   add_targets(tool, settings);
@@ -102,13 +103,9 @@ Json AdapterWords::settings(Tool tool, bool four_bits, Meaning& meaning) const {
 
 void AdapterWords::finish(Tool tool, Meaning& meaning) const {
   std::string method = method_;
-  if (method.empty() && tool == Tool::llama_factory && said_) {
+  if (method.empty() && adapts_by_default(tool) && said_) {
     method = "lora";
-    meaning.assumed.emplace_back("finetuning_type lora: LLaMA-Factory's default");
-  }
-  if (method.empty() && tool == Tool::swift && said_) {
-    method = "lora";
-    meaning.assumed.emplace_back("tuner_type lora: swift's default");
+    meaning.assumed.emplace_back(kLoraByDefault[tool == Tool::swift ? 1 : 0]);
   }
   if (method.empty() || meaning.scenario.find(ScenarioKey::method) != nullptr) return;
   const Origin origin{said_->file, said_->name};

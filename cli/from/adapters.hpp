@@ -10,6 +10,10 @@
 
 namespace zeroplan::from {
 
+// By LLaMA-Factory and swift.
+inline constexpr const char* kLoraByDefault[] = {"finetuning_type lora: LLaMA-Factory's default",
+                                                 "tuner_type lora: swift's default"};
+
 class AdapterWords {
  public:
   // `role` is one of the adapters'.

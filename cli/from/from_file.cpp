@@ -18,18 +18,18 @@ namespace fs = std::filesystem;
 
 constexpr int kMostFiles = 16;  // that name each other
 
-bool has(const Json& document, std::initializer_list<const char*> keys) {
-  return std::any_of(
-      keys.begin(), keys.end(), [&](const char* key) { return document.find(key) != nullptr; });
+bool has(const Json& document, std::string_view keys) {
+  const auto is_there = [&](std::string_view key) { return document.find(key) != nullptr; };
+  return !first_name(keys, is_there).empty();
 }
 
 // --- documents
 
 // LLaMA-Factory has names that nobody else has.
 Tool tool_of(const Json& document) {
-  if (has(document, {"distributed_type", "compute_environment"})) return Tool::accelerate;
-  if (has(document, {"base_model", "sequence_len"})) return Tool::axolotl;
-  if (has(document, {"finetuning_type", "cutoff_len", "template", "dataset_dir", "stage"})) {
+  if (has(document, "distributed_type|compute_environment")) return Tool::accelerate;
+  if (has(document, "base_model|sequence_len")) return Tool::axolotl;
+  if (has(document, "finetuning_type|cutoff_len|template|dataset_dir|stage")) {
     return Tool::llama_factory;
   }
   return Tool::trainer;
@@ -38,22 +38,17 @@ Tool tool_of(const Json& document) {
 // Nobody's settings: which option takes the file, where one does.
 void refuse_other_documents(const Json& document, const std::string& file) {
   Phrase hint;
-  if (has(document, {"zero_optimization", "train_micro_batch_size_per_gpu"})) {
+  if (has(document, "zero_optimization|train_micro_batch_size_per_gpu")) {
     hint = phrase("this is a ds_config.json: --ds-config {}", file);
-  } else if (has(document, {"workload", "cluster"})) {
+  } else if (has(document, "workload|cluster")) {
     hint = phrase("this is a scenario: --scenario {}", file);
-  } else if (has(document, {"hidden_size", "architectures"})) {
+  } else if (has(document, "hidden_size|architectures")) {
     hint = phrase("this is a model's config.json: --model {}", file);
   }
-  const bool known = has(document,
-                         {"model_name_or_path",
-                          "base_model",
-                          "per_device_train_batch_size",
-                          "distributed_type",
-                          "compute_environment",
-                          "output_dir",
-                          "finetuning_type",
-                          "micro_batch_size"});
+  const bool known =
+      has(document,
+          "model_name_or_path|base_model|per_device_train_batch_size|distributed_type|"
+          "compute_environment|output_dir|finetuning_type|micro_batch_size");
   if (document.is_object() && known && hint.empty()) return;
   throw InputError(
       {file,
@@ -62,15 +57,6 @@ void refuse_other_documents(const Json& document, const std::string& file) {
        "configuration, or a script that starts one of them",
        described(document),
        hint});
-}
-
-// The keys of accelerate's section that its ds_config is made of.
-constexpr std::string_view kOfDsConfig =
-    "zero_stage|offload_optimizer_device|offload_param_device|offload_optimizer_nvme_path|"
-    "offload_param_nvme_path|zero3_save_16bit_model|gradient_clipping|gradient_accumulation_steps";
-
-bool is_named_in(std::string_view names, std::string_view name) {
-  return !first_name(names, [&](std::string_view one) { return one == name; }).empty();
 }
 
 // accelerate's own section as the ds_config that its plugin makes of it (accelerate/utils/
@@ -183,15 +169,12 @@ class Collector {
   Meaning read(const std::string& path) {
     const std::string file = path == "-" ? "/dev/stdin" : path;
     read_file(file, read_text_file(file, kMostText));
-    const auto has_deepspeed = [](const Part& part) {
-      return std::any_of(part.settings.begin(), part.settings.end(), [](const Setting& setting) {
-        return setting.name == "deepspeed";
-      });
-    };
     // Whoever starts it says the engine, which what the training says is read by.
     for (const Part& launcher : launchers_) {
-      if (!has_deepspeed(launcher)) continue;
-      meaning_.scenario.set(ScenarioKey::engine, "deepspeed", {file, "deepspeed"});
+      for (const Setting& setting : launcher.settings) {
+        if (setting.name != "deepspeed") continue;
+        meaning_.scenario.set(ScenarioKey::engine, "deepspeed", {setting.file, setting.name});
+      }
     }
     add_meaning(training_, meaning_);
     for (const Part& launcher : launchers_) add_meaning(launcher, meaning_);

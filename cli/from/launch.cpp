@@ -40,6 +40,10 @@ std::int64_t commas_of(std::string_view text) {
   return static_cast<std::int64_t>(std::count(text.begin(), text.end(), ',')) + 1;
 }
 
+void leave_unread(const std::string& what, const std::string& file, int line, Part& part) {
+  part.unread.emplace_back(file + ":" + std::to_string(line) + ": " + what);
+}
+
 // "gpu:a100:8", "a100:8", "8".
 void read_gpus(std::string_view text, Processes& processes) {
   if (text.starts_with("gpu:")) text.remove_prefix(4);
@@ -105,8 +109,7 @@ void read_variable(const Word& word, const std::string& file, Part& part) {
   } else if (expands_segments(word.text)) {
     part.processes.expandable_segments = true;
   } else if (changes_the_runtime(name)) {
-    part.unread.emplace_back(file + ":" + std::to_string(word.line) + ": " + word.text);
-    return;
+    return leave_unread(word.text, file, word.line, part);
   } else {
     counts = false;
   }
@@ -139,8 +142,7 @@ void read_job(const std::vector<Setting>& settings, Part& part) {
       processes.host_memory =
           value.substr(0, unit) + (unit == value.size() ? 'M' : value[unit]) + "iB";
     } else if (flag.starts_with("--mem") && value != "0") {
-      part.unread.emplace_back(setting.file + ":" + std::to_string(setting.line) + ": " + flag +
-                               " " + value);
+      leave_unread(flag + " " + value, setting.file, setting.line, part);
       continue;
     } else {
       counts = false;
@@ -234,11 +236,10 @@ class CommandReader {
 
   // Programs that start another one, with their options.
   void skip_wrappers() {
-    constexpr std::array<std::string_view, 9> kWrappers = {
-        "srun", "nohup", "exec", "time", "env", "uv", "run", "poetry", "singularity"};
+    constexpr std::string_view kWrappers = "srun|nohup|exec|time|env|uv|run|poetry|singularity";
     while (at_ < words_.size()) {
       const std::string program = base_name(words_[at_].text);
-      if (std::find(kWrappers.begin(), kWrappers.end(), program) == kWrappers.end()) return;
+      if (!is_named_in(kWrappers, program)) return;
       ++at_;
       const std::size_t begin = at_;
       const bool slurm = program == "srun";
@@ -255,23 +256,13 @@ class CommandReader {
 
   // "-p main": a word behind an option of srun is its value, unless it starts something.
   bool is_value_of_srun(std::size_t at) const {
-    constexpr std::array<std::string_view, 13> kPrograms = {"torchrun",
-                                                            "accelerate",
-                                                            "deepspeed",
-                                                            "llamafactory-cli",
-                                                            "axolotl",
-                                                            "trl",
-                                                            "swift",
-                                                            "xtuner",
-                                                            "bash",
-                                                            "sh",
-                                                            "env",
-                                                            "singularity",
-                                                            "apptainer"};
+    constexpr std::string_view kPrograms =
+        "torchrun|accelerate|deepspeed|llamafactory-cli|axolotl|trl|swift|xtuner|bash|sh|env|"
+        "singularity|apptainer";
     const std::string_view word = words_[at].text;
     const std::string program = base_name(word);
     const bool starts = is_python(program) || word.find('=') != std::string_view::npos ||
-                        std::find(kPrograms.begin(), kPrograms.end(), program) != kPrograms.end();
+                        is_named_in(kPrograms, program);
     return is_flag(words_[at - 1]) && words_[at - 1].text.find('=') == std::string::npos && !starts;
   }
 
@@ -372,11 +363,8 @@ class CommandReader {
     } else if (name == "config_file") {
       part_.files.push_back({name, text, file_, value.line});
       return;  // its lines are listed under its own name
-    } else if (name == "deepspeed_config_file" || name == "mixed_precision" ||
-               name == "zero_stage" || name == "offload_optimizer_device" ||
-               name == "offload_param_device" || name == "gradient_accumulation_steps" ||
-               name == "offload_optimizer_nvme_path" || name == "offload_param_nvme_path" ||
-               name == "gradient_clipping" || name == "zero3_save_16bit_model") {
+    } else if (is_named_in(kOfDsConfig, name) || name == "deepspeed_config_file" ||
+               name == "mixed_precision") {
       return keep("accelerate." + name, text, value);
     } else {
       counts = false;
@@ -394,8 +382,7 @@ class CommandReader {
   }
 
   void not_whole(const std::string& name, const Word& value) {
-    part_.unread.emplace_back(file_ + ":" + std::to_string(value.line) + ": " + name + " " +
-                              value.text);
+    leave_unread(name + " " + value.text, file_, value.line, part_);
   }
 
   void keep(const std::string& name, Json value, const Word& at) {
@@ -462,15 +449,11 @@ class CommandReader {
   // `trl sft --num_processes 8`, `axolotl train a.yaml --launcher torchrun -- --nproc_per_node=8`:
   // options that the tool hands on to the launcher.
   void take_launcher_options() {
-    constexpr std::array<std::string_view, 6> kNames = {"num_processes",
-                                                        "num_machines",
-                                                        "nproc_per_node",
-                                                        "nnodes",
-                                                        "accelerate_config",
-                                                        "launcher"};
+    constexpr std::string_view kNames =
+        "num_processes|num_machines|nproc_per_node|nnodes|accelerate_config|launcher";
     std::string_view launcher = part_.tool == Tool::axolotl ? "accelerate" : "";
     std::erase_if(part_.settings, [&](const Setting& setting) {
-      if (std::find(kNames.begin(), kNames.end(), setting.name) == kNames.end()) return false;
+      if (!is_named_in(kNames, setting.name)) return false;
       const Word value{text_of(setting.value), setting.line, true};
       if (setting.name == "launcher") {
         // Slurm starts the processes itself, and sets no threads for them.

@@ -33,44 +33,16 @@ double real_of(const Json& value) {
 
 }  // namespace
 
-const Setting** LoopWords::place_of(Role role) {
-  switch (role) {
-    case Role::save_strategy:
-      return &save_.strategy;
-    case Role::save_steps:
-      return &save_.steps;
-    case Role::eval_strategy:
-      return &evaluate_.strategy;
-    case Role::eval_steps:
-      return &evaluate_.steps;
-    case Role::logging_strategy:
-      return &log_.strategy;
-    case Role::logging_steps:
-      return &log_.steps;
-    case Role::saves_per_epoch:
-      return &save_.per_epoch;
-    case Role::evals_per_epoch:
-      return &evaluate_.per_epoch;
-    case Role::do_eval:
-      return &do_eval_;
-    case Role::held_out:
-      return &held_out_;
-    case Role::eval_batch:
-      return &batch_;
-    case Role::eval_accumulation:
-      return &accumulation_;
-    default:
-      return nullptr;
-  }
+bool LoopWords::read(Role role, const Setting& setting) {
+  const bool own = role >= Role::save_strategy && role <= Role::logging_steps;
+  // The first counts, as everywhere.
+  if (own || role == Role::epochs) said_.emplace(role, &setting);
+  return own;
 }
 
-bool LoopWords::read(Role role, const Setting& setting) {
-  if (role == Role::epochs && epochs_ == nullptr) epochs_ = &setting;
-  const Setting** place = place_of(role);
-  if (place == nullptr) return false;
-  // The first counts, as everywhere.
-  if (*place == nullptr) *place = &setting;
-  return true;
+const Setting* LoopWords::said(Role role) const {
+  const auto found = said_.find(role);
+  return found == said_.end() ? nullptr : found->second;
 }
 
 std::string LoopWords::Words::steps_or(const std::string& otherwise) const {
@@ -84,7 +56,8 @@ std::string LoopWords::every(const Words& words,
                              const std::string& steps) const {
   const std::int64_t an_epoch = words.per_epoch == nullptr ? 0 : count_of(words.per_epoch->value);
   if (an_epoch > 0) {
-    const double epochs = epochs_ == nullptr ? 1.0 : real_of(epochs_->value);
+    const Setting* said_epochs = said(Role::epochs);
+    const double epochs = said_epochs == nullptr ? 1.0 : real_of(said_epochs->value);
     const double times = static_cast<double>(an_epoch) * epochs;
     return times > 1.0 ? fmt::format("{:.6g}", 1.0 / times) : "epoch";
   }
@@ -116,24 +89,29 @@ void LoopWords::finish_one(const Words& words,
 
 void LoopWords::finish(Tool tool, Meaning& meaning) const {
   const std::string default_steps = "500";
-  finish_one(save_, ScenarioKey::save_steps, "steps", default_steps, meaning);
+  const Words save{said(Role::save_strategy), said(Role::save_steps), said(Role::saves_per_epoch)};
+  const Words log{said(Role::logging_strategy), said(Role::logging_steps)};
+  finish_one(save, ScenarioKey::save_steps, "steps", default_steps, meaning);
   // training_args.py __post_init__: eval_steps is logging_steps where it is not said. axolotl takes
   // eval_steps for the strategy (core/builders/base.py _configure_save_and_eval_strategy).
-  Words evaluate = evaluate_;
+  Words evaluate{said(Role::eval_strategy), said(Role::eval_steps), said(Role::evals_per_epoch)};
   if (!holds_out()) evaluate.per_epoch = nullptr;
   // swift evaluates as it saves (arguments/sft_args.py _init_eval_strategy).
   const bool as_saved = tool == Tool::swift && holds_out();
-  if (as_saved && evaluate.strategy == nullptr) evaluate.strategy = save_.strategy;
-  if (as_saved && evaluate.steps == nullptr) evaluate.steps = save_.steps;
+  if (as_saved && evaluate.strategy == nullptr) evaluate.strategy = save.strategy;
+  if (as_saved && evaluate.steps == nullptr) evaluate.steps = save.steps;
   finish_one(evaluate,
              ScenarioKey::eval_steps,
              as_saved || (tool == Tool::axolotl && holds_out()) ? "steps" : "no",
-             log_.steps_or(default_steps),
+             log.steps_or(default_steps),
              meaning);
-  finish_one(log_, ScenarioKey::logging_steps, "steps", default_steps, meaning);
+  finish_one(log, ScenarioKey::logging_steps, "steps", default_steps, meaning);
 }
 
-bool LoopWords::holds_out() const { return held_out_ != nullptr && !is_none(*held_out_); }
+bool LoopWords::holds_out() const {
+  const Setting* samples = said(Role::held_out);
+  return samples != nullptr && !is_none(*samples);
+}
 
 // The Trainer evaluates by its strategy, its scripts at the end by do_eval. LLaMA-Factory and
 // axolotl hold samples out; who does that means to evaluate, although neither does it for that
@@ -141,16 +119,17 @@ bool LoopWords::holds_out() const { return held_out_ != nullptr && !is_none(*hel
 // earlier builders did, after each epoch).
 bool LoopWords::evaluates(Tool tool, Meaning& meaning) const {
   if ((tool == Tool::axolotl || tool == Tool::swift) && !holds_out()) return false;
-  if (do_eval_ != nullptr && is_on(do_eval_->value)) return true;
-  if (evaluate_.strategy != nullptr) return !is_none(*evaluate_.strategy);
-  if (tool == Tool::swift) return save_.strategy == nullptr || !is_none(*save_.strategy);
-  if (tool == Tool::axolotl && (evaluate_.steps != nullptr || evaluate_.per_epoch != nullptr)) {
-    return true;
-  }
+  const Setting* const asked = said(Role::do_eval);
+  if (asked != nullptr && is_on(asked->value)) return true;
+  const Setting* strategy = said(Role::eval_strategy);
+  if (tool == Tool::swift && strategy == nullptr) strategy = said(Role::save_strategy);
+  if (strategy != nullptr || tool == Tool::swift) return strategy == nullptr || !is_none(*strategy);
+  const bool counts = said(Role::eval_steps) != nullptr || said(Role::evals_per_epoch) != nullptr;
+  if (tool == Tool::axolotl && counts) return true;
   if (!holds_out() || tool == Tool::trainer) return false;
   meaning.assumed.push_back(
       phrase("{} is evaluated, as eval_strategy says it: --evaluation none plans without",
-             held_out_->name));
+             said(Role::held_out)->name));
   return true;
 }
 
@@ -160,21 +139,25 @@ void LoopWords::finish_evaluation(Tool tool, Meaning& meaning) const {
     meaning.read.push_back(
         {setting->file, setting->line, setting->name + ": " + text_of(setting->value), taken});
   };
-  const Setting* all[] = {do_eval_, held_out_, batch_, accumulation_};
+  const Setting* const do_eval = said(Role::do_eval);
+  const Setting* const held_out = said(Role::held_out);
+  const Setting* const batch = said(Role::eval_batch);
+  const Setting* const accumulation = said(Role::eval_accumulation);
+  const Setting* all[] = {do_eval, held_out, batch, accumulation};
   // The evaluated samples are no part of a plan; their batches and steps are, and are written from
   // it.
-  for (const Setting* setting : {do_eval_, held_out_}) {
+  for (const Setting* setting : {do_eval, held_out}) {
     const bool carried = setting != nullptr && tool != Tool::accelerate;
     if (carried) meaning.kept.push_back(*setting);
   }
   if (meaning.scenario.find(ScenarioKey::evaluation) != nullptr) return;
   if (!evaluates(tool, meaning)) {
-    note(evaluate_.per_epoch, "no evaluation");
+    note(said(Role::evals_per_epoch), "no evaluation");
     for (const Setting* setting : all) note(setting, "no evaluation");
     return;
   }
   Json settings = Json::object({});
-  std::int64_t rows = batch_ != nullptr ? count_of(batch_->value) : 0;
+  std::int64_t rows = batch != nullptr ? count_of(batch->value) : 0;
   const ExplicitValue* trained = meaning.scenario.find(ScenarioKey::micro_batch_size);
   if (rows == 0 && tool == Tool::axolotl && trained != nullptr && trained->value.is_number()) {
     rows = trained->value.as_integer();
@@ -192,19 +175,20 @@ void LoopWords::finish_evaluation(Tool tool, Meaning& meaning) const {
         "Trainer's default");
   }
   settings["batch_size"] = rows;
-  if (accumulation_ != nullptr && count_of(accumulation_->value) > 0) {
-    settings["accumulation_steps"] = count_of(accumulation_->value);
+  if (accumulation != nullptr && count_of(accumulation->value) > 0) {
+    settings["accumulation_steps"] = count_of(accumulation->value);
   }
-  if (held_out_ != nullptr && samples_of(*held_out_) > 0) {
-    settings["samples"] = samples_of(*held_out_);
+  if (held_out != nullptr && samples_of(*held_out) > 0) {
+    settings["samples"] = samples_of(*held_out);
   }
   const Json evaluation = Json::object({{"loss", settings}});
-  const Setting* first = batch_;
-  for (const Setting* other : {held_out_, do_eval_, evaluate_.per_epoch}) {
+  const Setting* first = batch;
+  for (const Setting* other : {held_out,
+                               do_eval,
+                               said(Role::evals_per_epoch),
+                               said(Role::eval_strategy),
+                               said(Role::eval_steps)}) {
     if (first == nullptr) first = other;
-  }
-  if (first == nullptr) {
-    first = evaluate_.strategy != nullptr ? evaluate_.strategy : evaluate_.steps;
   }
   meaning.scenario.set(ScenarioKey::evaluation,
                        evaluation,

@@ -2,6 +2,7 @@
 // strategies, steps and batches.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "cli/from/said_elsewhere.hpp"
@@ -28,7 +29,7 @@ class LoopWords {
     // What the Trainer takes where a strategy counts steps and nobody says how many.
     std::string steps_or(const std::string& otherwise) const;
   };
-  const Setting** place_of(Role role);
+  const Setting* said(Role role) const;  // null where nobody says it
   bool holds_out() const;
   bool evaluates(Tool tool, Meaning& meaning) const;
   std::string every(const Words& words, const std::string& unsaid, const std::string& steps) const;
@@ -38,13 +39,7 @@ class LoopWords {
                   const std::string& steps,
                   Meaning& meaning) const;
 
-  Words save_, evaluate_, log_;
-  const Setting* epochs_ = nullptr;
-  // Of the evaluation.
-  const Setting* do_eval_ = nullptr;
-  const Setting* held_out_ = nullptr;
-  const Setting* batch_ = nullptr;
-  const Setting* accumulation_ = nullptr;
+  std::map<Role, const Setting*> said_;
 };
 
 }  // namespace zeroplan::from

@@ -112,7 +112,7 @@ class MeaningReader {
     for (const auto& [name, member] : value.members()) {
       std::string_view plain = name;
       if (plain.starts_with("fsdp_")) plain.remove_prefix(5);
-      if (!first_name(used, [&](std::string_view one) { return one == plain; }).empty()) continue;
+      if (is_named_in(used, plain)) continue;
       const int line = member.line() > 0 ? member.line() : section.line;
       const Setting one{section.name + "." + name, member, section.file, line};
       file(one, {changes_nothing(one.name) ? Use::unused : Use::unknown});
@@ -143,11 +143,7 @@ class MeaningReader {
     const Json checked =
         inline_value ? typed_value(key, value, origin) : checked_value(key, text_of(value), origin);
     meaning_.scenario.set(key, checked, origin);
-    const bool as_written = !inline_value && text_of(value).find('$') == std::string::npos;
-    const std::string taken = as_written     ? text_of(value)
-                              : inline_value ? checked.dump()
-                                             : text_of(checked);
-    return {Use::taken, std::string(info(key).flag) + " " + taken};
+    return {Use::taken, std::string(info(key).flag) + " " + text_of(checked)};
   }
 
   static Origin origin_of(const Setting& setting) {
@@ -401,13 +397,14 @@ class MeaningReader {
                             plain ? "foreach" : "fused",
                             {setting.file, setting.name});
     }
-    if (said.starts_with("paged_") && optimizer_of(said) != said) {
+    const bool paged = said == "paged_adamw_8bit";
+    if (paged) {
       meaning_.assumed.push_back(
           phrase("{}: its states stay on the GPU; the driver moves pages of them to the host where "
                  "the GPU is full",
                  said));
     }
-    return set(ScenarioKey::optimizer, optimizer_of(said), setting);
+    return set(ScenarioKey::optimizer, paged ? "adamw8bit" : said, setting);
   }
 
   Became adapter(Role role, const Setting& setting) {
@@ -436,24 +433,22 @@ class MeaningReader {
     } else if (dtype_ != nullptr) {
       read_dtype(*dtype_, casts, no_bf16_ != nullptr && no_fp16_ != nullptr);
     } else if (part_.tool == Tool::llama_factory && !casts && full) {
-      assume_weights("fp32", "weights in fp32: LLaMA-Factory makes what it trains fp32");
+      meaning_.assume(ScenarioKey::weights_dtype,
+                      "fp32",
+                      "weights in fp32: LLaMA-Factory makes what it trains fp32");
     } else if (part_.tool == Tool::axolotl && !casts && !adapters && computes_in_bf16()) {
-      assume_weights("bf16", "weights in bf16: axolotl loads them so where bf16 is on");
+      meaning_.assume(ScenarioKey::weights_dtype,
+                      "bf16",
+                      "weights in bf16: axolotl loads them so where bf16 is on");
     } else if (trl_ && !casts && !adapters) {
-      assume_weights("fp32", "weights in fp32: dtype float32 is TRL's default");
+      meaning_.assume(
+          ScenarioKey::weights_dtype, "fp32", "weights in fp32: dtype float32 is TRL's default");
     }
   }
 
   bool computes_in_bf16() const {
     const ExplicitValue* precision = meaning_.scenario.find(ScenarioKey::precision);
     return precision != nullptr && precision->value == Json("bf16");
-  }
-
-  void assume_weights(const char* format, const char* sentence) {
-    if (meaning_.scenario.find(ScenarioKey::weights_dtype) != nullptr) return;
-    meaning_.scenario.set(
-        ScenarioKey::weights_dtype, format, {part_.settings.front().file, "dtype"});
-    meaning_.assumed.emplace_back(sentence);
   }
 
   // `alone`: mixed precision is switched off beside it.
@@ -526,13 +521,6 @@ class MeaningReader {
     return {Use::taken, "--method"};
   }
 
-  bool says(bool (*test)(Role)) const {
-    return std::any_of(part_.settings.begin(), part_.settings.end(), [&](const Setting& setting) {
-      const std::optional<Role> role = role_of(setting.name, part_.tool);
-      return role && test(*role) && !says_nothing(setting.value);
-    });
-  }
-
   void finish_trainer() {
     const Json trainer = trainer_.trainer();
     if (trainer.is_null()) return;
@@ -554,7 +542,9 @@ class MeaningReader {
   }
 
   bool says_a_training() const {
-    return says([](Role) { return true; });
+    return std::any_of(part_.settings.begin(), part_.settings.end(), [&](const Setting& setting) {
+      return role_of(setting.name, part_.tool) && !says_nothing(setting.value);
+    });
   }
 
   // Whose defaults count for what nobody says.
@@ -620,53 +610,53 @@ void add_meaning(const Part& part, Meaning& meaning) {
   if (all.host_memory.empty()) all.host_memory = said.host_memory;
 }
 
+void Meaning::assume(ScenarioKey key, Json value, const char* sentence) {
+  if (scenario.find(key) != nullptr) return;
+  scenario.set(key, std::move(value), {training.file, ""});
+  if (sentence != nullptr) assumed.emplace_back(sentence);
+}
+
 void add_defaults(Meaning& meaning) {
   finish_hybrid(meaning);
   if (meaning.training.name.empty()) return;
-  const auto assume = [&](ScenarioKey key, Json value, const char* sentence) {
-    if (meaning.scenario.find(key) != nullptr) return;
-    meaning.scenario.set(key, std::move(value), {meaning.training.file, ""});
-    if (sentence != nullptr) meaning.assumed.emplace_back(sentence);
-  };
-  assume(ScenarioKey::frontend, meaning.native ? "native" : "hf-trainer", nullptr);
+  meaning.assume(ScenarioKey::frontend, meaning.native ? "native" : "hf-trainer", nullptr);
   const Processes& processes = meaning.processes;
   if (processes.threads > 0) {
-    assume(ScenarioKey::omp_num_threads,
-           processes.threads,
-           processes.threads_launcher.empty() ? nullptr
-           : processes.threads_launcher == "torchrun"
-               ? "OMP_NUM_THREADS 1: torchrun's default for several processes"
-               : "OMP_NUM_THREADS 1: accelerate's default for several processes");
+    meaning.assume(ScenarioKey::omp_num_threads,
+                   processes.threads,
+                   processes.threads_launcher.empty() ? nullptr
+                   : processes.threads_launcher == "torchrun"
+                       ? "OMP_NUM_THREADS 1: torchrun's default for several processes"
+                       : "OMP_NUM_THREADS 1: accelerate's default for several processes");
   }
-  if (processes.expandable_segments) assume(ScenarioKey::expandable_segments, true, nullptr);
+  if (processes.expandable_segments)
+    meaning.assume(ScenarioKey::expandable_segments, true, nullptr);
   if (meaning.native) return;  // batch and precision are the ds_config's
-  if (meaning.tool == Tool::swift) {
-    assume(ScenarioKey::method,
-           Json::object({{"lora", Json::object({{"rank", 8}, {"targets", "all-linear"}})}}),
-           "tuner_type lora: swift's default");
-    return add_defaults_of_swift(meaning);
+  const bool swift = meaning.tool == Tool::swift;
+  if (swift || meaning.tool == Tool::llama_factory) {
+    meaning.assume(ScenarioKey::method,
+                   Json::object({{"lora", Json::object({{"rank", 8}, {"targets", "all-linear"}})}}),
+                   kLoraByDefault[swift ? 1 : 0]);
   }
+  if (swift) return add_defaults_of_swift(meaning);
   if (meaning.tool != Tool::axolotl) {
-    assume(ScenarioKey::micro_batch_size,
-           std::int64_t{8},
-           "per_device_train_batch_size 8: the Trainer's default");
+    meaning.assume(ScenarioKey::micro_batch_size,
+                   std::int64_t{8},
+                   "per_device_train_batch_size 8: the Trainer's default");
   }
   if (meaning.tool == Tool::llama_factory) {
-    assume(ScenarioKey::method,
-           Json::object({{"lora", Json::object({{"rank", 8}, {"targets", "all-linear"}})}}),
-           "finetuning_type lora: LLaMA-Factory's default");
-    assume(ScenarioKey::sequence_length,
-           std::int64_t{2048},
-           "cutoff_len 2048: LLaMA-Factory's default");
-    assume(ScenarioKey::activation_checkpointing,
-           "full",
-           "gradient checkpointing: LLaMA-Factory's default");
-    assume(
+    meaning.assume(ScenarioKey::sequence_length,
+                   std::int64_t{2048},
+                   "cutoff_len 2048: LLaMA-Factory's default");
+    meaning.assume(ScenarioKey::activation_checkpointing,
+                   "full",
+                   "gradient checkpointing: LLaMA-Factory's default");
+    meaning.assume(
         ScenarioKey::checkpoint_reentrant, true, "use_reentrant_gc true: LLaMA-Factory's default");
   }
-  assume(ScenarioKey::gradient_accumulation_steps,
-         std::int64_t{1},
-         "gradient_accumulation_steps 1: the tool's default");
+  meaning.assume(ScenarioKey::gradient_accumulation_steps,
+                 std::int64_t{1},
+                 "gradient_accumulation_steps 1: the tool's default");
 }
 
 bool runs_ddp(const Meaning& meaning) {

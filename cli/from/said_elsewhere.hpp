@@ -23,6 +23,9 @@ struct ReadLine {
 };
 
 struct Meaning {
+  // What a tool does where nobody says it; without a sentence it is no news.
+  void assume(ScenarioKey key, Json value, const char* sentence);
+
   Scenario scenario;
   // Every setting stands in exactly one of these four lists.
   std::vector<ReadLine> read;

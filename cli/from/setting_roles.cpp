@@ -107,12 +107,11 @@ constexpr std::array kOwnRows = {
 }  // namespace
 
 std::optional<Role> role_of(std::string_view name, Tool tool) {
-  const auto same = [&](std::string_view one) { return one == name; };
   for (const OwnRow& row : kOwnRows) {
-    if (row.tool == tool && !first_name(row.names, same).empty()) return row.role;
+    if (row.tool == tool && is_named_in(row.names, name)) return row.role;
   }
   for (const RoleRow& row : kRoleRows) {
-    if (!first_name(row.names, same).empty()) return row.role;
+    if (is_named_in(row.names, name)) return row.role;
   }
   return std::nullopt;
 }
@@ -145,28 +144,9 @@ std::vector<std::string> names_in(const Json& value) {
   return names;
 }
 
-std::string optimizer_of(const std::string& name) {
-  struct Name {
-    std::string_view theirs, ours;
-  };
-  constexpr std::array kNames = {Name{"adamw_torch", "adamw"},
-                                 Name{"adamw_torch_fused", "adamw"},
-                                 Name{"adamw_apex_fused", "adamw"},
-                                 Name{"adamw_hf", "adamw"},
-                                 Name{"adamw_bnb_8bit", "adamw8bit"},
-                                 Name{"adamw_8bit", "adamw8bit"},
-                                 Name{"paged_adamw_8bit", "adamw8bit"},
-                                 Name{"lion_32bit", "lion"}};
-  for (const Name& row : kNames) {
-    if (row.theirs == name) return std::string(row.ours);
-  }
-  return name;  // refused by its name where it is not planned
-}
-
 std::string attention_of(const std::string& name) {
   const std::string word = folded(name, "-_");
-  if (word == "fa2" || word == "flashattention2" || word == "flashattn" || word == "true")
-    return "flash";
+  if (word == "true") return "flash";
   if (word == "disabled" || word == "false") return "eager";
   return word == "auto" ? "" : name;
 }

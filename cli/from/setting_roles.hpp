@@ -82,10 +82,6 @@ bool says_nothing(const Json& value);
 // Names of modules: a list, "q_proj,v_proj", "q_proj v_proj".
 std::vector<std::string> names_in(const Json& value);
 
-// The names of TrainingArguments.optim and of axolotl that are planned; others as they are, and
-// refused by their name.
-std::string optimizer_of(const std::string& name);
-
 // eager, sdpa, flash, or a name as it is; empty: the class's own.
 std::string attention_of(const std::string& name);
 

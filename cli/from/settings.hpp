@@ -8,6 +8,7 @@
 
 #include "base/json.hpp"
 #include "base/phrase.hpp"
+#include "base/written_names.hpp"
 
 namespace zeroplan::from {
 
@@ -47,6 +48,16 @@ struct Part {
   std::vector<Setting> unused;   // of the launcher and the job: where and under which name it runs
   std::vector<Phrase> unread;    // what could not be followed
 };
+
+// Of names with '|' between them.
+inline bool is_named_in(std::string_view names, std::string_view name) {
+  return !first_name(names, [&](std::string_view one) { return one == name; }).empty();
+}
+
+// The keys of accelerate's section that its ds_config is made of.
+inline constexpr std::string_view kOfDsConfig =
+    "zero_stage|offload_optimizer_device|offload_param_device|offload_optimizer_nvme_path|"
+    "offload_param_nvme_path|zero3_save_16bit_model|gradient_clipping|gradient_accumulation_steps";
 
 // What a program that starts trainings has at most of each: files that people write are far
 // smaller, and what comes behind the readers takes time and memory by it.

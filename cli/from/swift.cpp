@@ -59,15 +59,11 @@ Json ds_config_of_swift(const std::string& name) {
 
 // swift/arguments/*.py and swift/trainers/arguments.py of 4.
 void add_defaults_of_swift(Meaning& meaning) {
-  const auto assume = [&](ScenarioKey key, Json value, const char* sentence) {
-    if (meaning.scenario.find(key) != nullptr) return;
-    meaning.scenario.set(key, std::move(value), {meaning.training.file, ""});
-    meaning.assumed.emplace_back(sentence);
-  };
-  assume(ScenarioKey::micro_batch_size,
-         std::int64_t{1},
-         "per_device_train_batch_size 1: swift's default");
-  assume(ScenarioKey::activation_checkpointing, "full", "gradient checkpointing: swift's default");
+  meaning.assume(ScenarioKey::micro_batch_size,
+                 std::int64_t{1},
+                 "per_device_train_batch_size 1: swift's default");
+  meaning.assume(
+      ScenarioKey::activation_checkpointing, "full", "gradient checkpointing: swift's default");
   // Samples enough for 16 a step.
   const Processes& processes = meaning.processes;
   const std::int64_t ranks = processes.all > 0 ? processes.all
@@ -75,9 +71,9 @@ void add_defaults_of_swift(Meaning& meaning) {
                                                      std::max<std::int64_t>(processes.per_node, 1);
   const Json& batch = meaning.scenario.find(ScenarioKey::micro_batch_size)->value;
   const std::int64_t samples = ranks * std::max<std::int64_t>(count_of(batch), 1);
-  assume(ScenarioKey::gradient_accumulation_steps,
-         std::max<std::int64_t>(1, (16 + samples - 1) / samples),
-         "gradient_accumulation_steps for 16 samples a step: swift's default");
+  meaning.assume(ScenarioKey::gradient_accumulation_steps,
+                 std::max<std::int64_t>(1, (16 + samples - 1) / samples),
+                 "gradient_accumulation_steps for 16 samples a step: swift's default");
 }
 
 }  // namespace zeroplan::from

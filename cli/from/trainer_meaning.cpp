@@ -10,7 +10,7 @@
 namespace zeroplan::from {
 namespace {
 
-constexpr std::array<std::string_view, 4> kKinds = {"dpo", "kto", "grpo", "ppo"};
+constexpr std::string_view kKinds = "dpo|kto|grpo|ppo";
 
 // The trainer that a setting names; empty where it names none.
 std::string kind_of(const Setting& setting, Tool tool) {
@@ -26,10 +26,7 @@ std::string kind_of(const Setting& setting, Tool tool) {
   } else if (setting.name != (tool == Tool::swift ? "rlhf_type" : "trl")) {
     return "";
   }
-  for (const std::string_view kind : kKinds) {
-    if (text == kind) return text;
-  }
-  return "";
+  return is_named_in(kKinds, text) ? text : "";
 }
 
 enum class Kind { text, number, count, on };
@@ -72,11 +69,6 @@ const TrainerRow* row_of(std::string_view name) {
   return nullptr;
 }
 
-bool is_of(const TrainerRow& row, std::string_view kind) {
-  if (row.of.empty()) return true;
-  return !first_name(row.of, [&](std::string_view one) { return one == kind; }).empty();
-}
-
 Json number_of(const Json& value) {
   if (value.is_number()) return value;
   try {
@@ -87,17 +79,9 @@ Json number_of(const Json& value) {
 }
 
 Json value_of(const TrainerRow& row, const Json& value) {
-  switch (row.kind) {
-    case Kind::on:
-      return is_on(value);
-    case Kind::count:
-      return count_of(value);
-    case Kind::number:
-      return number_of(value);
-    case Kind::text:
-      break;
-  }
-  return value;
+  if (row.kind == Kind::on) return is_on(value);
+  if (row.kind == Kind::count) return count_of(value);
+  return row.kind == Kind::number ? number_of(value) : value;
 }
 
 }  // namespace
@@ -125,9 +109,9 @@ bool TrainerMeaning::read(const Setting& setting) {
   if (kind_.empty()) return false;
   if (!kind_of(setting, tool_).empty()) return true;
   const TrainerRow* row = row_of(setting.name);
-  const bool llama_factory = tool_ == Tool::llama_factory;
-  if (row == nullptr || !is_of(*row, kind_)) return false;  // no other trainer reads it
-  if (setting.name.starts_with("pref_") != llama_factory) return false;
+  const bool theirs = setting.name.starts_with("pref_") == (tool_ == Tool::llama_factory);
+  // No other trainer reads it.
+  if (row == nullptr || !theirs || (!row->of.empty() && !is_named_in(row->of, kind_))) return false;
   said_[setting.name] = value_of(*row, setting.value);
   return true;
 }

@@ -64,70 +64,59 @@ namespace {
 
 // Known names without influence, of all tools together.
 constexpr std::string_view kNothing =
-    "|output_dir|overwrite_output_dir|overwrite_cache|do_train|do_predict|"
-    "save_total_limit|save_only_model|save_safetensors|logging_dir|"
-    "logging_first_step|report_to|run_name|learning_rate|lr|lr_scheduler|lr_scheduler_type|"
-    "warmup_ratio|warmup_steps|weight_decay|adam_beta1|adam_beta2|adam_epsilon|max_grad_norm|"
-    "max_steps|max_samples|seed|data_seed|dataset|dataset_dir|datasets|"
-    "reward_funcs|dataset_name|dataset_config|dataset_path|dataset_prepared_path|dataset_num_proc|"
-    "dataset_text_field|dataset_train_split|dataset_test_split|data_path|train_file|"
-    "template|chat_template|"
-    "chat_template_path|prompt_template|special_tokens|tokens|tokenizer_type|tokenizer_name|model_"
-    "type|"
+    "output_dir|overwrite_output_dir|overwrite_cache|do_train|do_predict|save_total_limit|"
+    "save_only_model|save_safetensors|logging_dir|logging_first_step|report_to|run_name|"
+    "learning_rate|lr|lr_scheduler|lr_scheduler_type|warmup_ratio|warmup_steps|weight_decay|"
+    "adam_beta1|adam_beta2|adam_epsilon|max_grad_norm|max_steps|max_samples|seed|data_seed|"
+    "dataset|dataset_dir|datasets|reward_funcs|dataset_name|dataset_config|dataset_path|"
+    "dataset_prepared_path|dataset_num_proc|dataset_text_field|dataset_train_split|"
+    "dataset_test_split|data_path|train_file|template|chat_template|chat_template_path|"
+    "prompt_template|special_tokens|tokens|tokenizer_type|tokenizer_name|model_type|"
     "trust_remote_code|use_fast_tokenizer|cache_dir|hub_model_id|hub_token|push_to_hub|"
-    "preprocessing_num_workers|dataloader_pin_memory|"
-    "dataloader_prefetch_factor|dataloader_drop_last|remove_unused_columns|label_names|"
-    "group_by_length|train_on_inputs|shuffle_merged_datasets|"
-    "eval_sample_packing|mask_prompt|train_on_prompt|stage|plot_loss|"
+    "preprocessing_num_workers|dataloader_pin_memory|dataloader_prefetch_factor|"
+    "dataloader_drop_last|remove_unused_columns|label_names|group_by_length|train_on_inputs|"
+    "shuffle_merged_datasets|eval_sample_packing|mask_prompt|train_on_prompt|stage|plot_loss|"
     "ddp_timeout|ddp_find_unused_parameters|ddp_backend|local_rank|resume_from_checkpoint|"
-    "auto_resume_from_checkpoints|load_best_model_at_end|metric_for_best_model|early_stopping_"
-    "patience|"
-    "lora_alpha|lora_bias|lora_task_type|use_rslora|use_rs_lora|loraplus_lr_ratio|"
-    "lora_fan_in_fan_out|lora_model_dir|bnb_4bit_quant_storage|"
-    "bnb_4bit_compute_dtype|liger_rope|liger_rms_norm|"
-    "liger_glu_activation|liger_swiglu|"
-    "predict_with_generate|wandb_project|wandb_entity|wandb_watch|wandb_name|"
-    "wandb_log_model|wandb_mode|swanlab_project|debug|strict|local_rank|tf32|logits_to_keep|do_"
-    "sample|"
-    "temperature|top_p|disable_tqdm|log_level|greater_is_better|hub_strategy|"
-    "include_tokens_per_second|include_num_input_tokens_seen|torch_empty_cache_steps|"
-    "compute_environment|downcast_bf16|dynamo_config|enable_cpu_affinity|"
-    "machine_rank|main_training_function|main_process_ip|main_process_port|num_machines|"
-    "num_processes|rdzv_backend|same_network|tpu_env|tpu_use_cluster|tpu_use_sudo|use_cpu|"
-    "gpu_ids|megatron_lm_config|deepspeed_hostfile|mlflow_experiment_name|hf_use_auth_token|"
-    "base_model_config|model_revision|tokenizer_config|is_llama_derived_model|is_mistral_derived_"
-    "model|"
-    "is_qwen_derived_model|low_cpu_mem_usage|ignore_data_skip|eval_table_size|eval_max_new_tokens|"
-    "lazy_preprocess|model_max_len|version|conv_mode|messages_column|streaming|"
-    "dataset_num_workers|assistant_only_loss|completion_only_loss|plugins|loss_watchdog_threshold|"
-    "loss_watchdog_patience|skip_prepare_dataset|processor_type|train_dataset|eot_tokens|"
-    "tokenizer_use_mistral_common|max_new_tokens|pretraining_dataset|dataset_mixture|loss_type|"
-    "lr_scheduler_kwargs|lr_quadratic_warmup|cosine_min_lr_ratio|cosine_constant_lr_ratio|"
-    "revision_of_model|eos_token|dataset_kwargs|tokenizer_legacy|tokenizer_use_fast|"
-    "total_episodes|missing_eos_penalty|stop_token|stop_token_id|num_sample_generations|kl_"
-    "estimator|cliprange|cliprange_value|vf_coef|gamma|lam|whiten_rewards|exp_name|"
-    "launcher|master_port|master_addr|main_process_port|node_rank|rdzv_id|rdzv_endpoint|"
-    "deepspeed_multinode_launcher|zero3_init_flag|zero3_save_16bit_model|"
-    "auto_wrap_policy|transformer_layer_cls_to_wrap|min_num_params|state_dict_type|"
-    "backward_prefetch|backward_prefetch_policy|forward_prefetch|limit_all_gathers|"
-    "use_orig_params|sync_module_states|cpu_ram_efficient_loading|determinism_check|"
-    "preserve_rng_state|debug|padding_free|split_dataset_ratio|load_from_cache_file|dataset_"
-    "shuffle|data_"
-    "collator|"
-    "system|model_author|add_version|check_model|use_hf|truncation_strategy|padding_side|"
-    "lora_dtype|init_weights|init_lora_weights|lorap_lr_ratio|max_pixels|agent_template|"
-    "external_plugins|custom_register_path|tuner_backend|task_type|vit_lr|aligner_lr|"
-    "vit_gradient_checkpointing|acc_strategy|callbacks|safe_serialization|max_shard_size|"
-    "streaming_multipack_buffer_size|infer_backend|xformers_attention|flash_attn_rms_norm|flash_"
-    "attn_cross_entropy|";
+    "auto_resume_from_checkpoints|load_best_model_at_end|metric_for_best_model|"
+    "early_stopping_patience|lora_alpha|lora_bias|lora_task_type|use_rslora|use_rs_lora|"
+    "loraplus_lr_ratio|lora_fan_in_fan_out|lora_model_dir|bnb_4bit_quant_storage|"
+    "bnb_4bit_compute_dtype|liger_rope|liger_rms_norm|liger_glu_activation|liger_swiglu|"
+    "predict_with_generate|wandb_project|wandb_entity|wandb_watch|wandb_name|wandb_log_model|"
+    "wandb_mode|swanlab_project|debug|strict|tf32|logits_to_keep|do_sample|temperature|top_p|"
+    "disable_tqdm|log_level|greater_is_better|hub_strategy|include_tokens_per_second|"
+    "include_num_input_tokens_seen|torch_empty_cache_steps|compute_environment|downcast_bf16|"
+    "dynamo_config|enable_cpu_affinity|machine_rank|main_training_function|main_process_ip|"
+    "main_process_port|num_machines|num_processes|rdzv_backend|same_network|tpu_env|"
+    "tpu_use_cluster|tpu_use_sudo|use_cpu|gpu_ids|megatron_lm_config|deepspeed_hostfile|"
+    "mlflow_experiment_name|hf_use_auth_token|base_model_config|model_revision|tokenizer_config|"
+    "is_llama_derived_model|is_mistral_derived_model|is_qwen_derived_model|low_cpu_mem_usage|"
+    "ignore_data_skip|eval_table_size|eval_max_new_tokens|lazy_preprocess|model_max_len|version|"
+    "conv_mode|messages_column|streaming|dataset_num_workers|assistant_only_loss|"
+    "completion_only_loss|plugins|loss_watchdog_threshold|loss_watchdog_patience|"
+    "skip_prepare_dataset|processor_type|train_dataset|eot_tokens|tokenizer_use_mistral_common|"
+    "max_new_tokens|pretraining_dataset|dataset_mixture|loss_type|lr_scheduler_kwargs|"
+    "lr_quadratic_warmup|cosine_min_lr_ratio|cosine_constant_lr_ratio|revision_of_model|"
+    "eos_token|dataset_kwargs|tokenizer_legacy|tokenizer_use_fast|total_episodes|"
+    "missing_eos_penalty|stop_token|stop_token_id|num_sample_generations|kl_estimator|cliprange|"
+    "cliprange_value|vf_coef|gamma|lam|whiten_rewards|exp_name|launcher|master_port|master_addr|"
+    "node_rank|rdzv_id|rdzv_endpoint|deepspeed_multinode_launcher|zero3_init_flag|"
+    "zero3_save_16bit_model|auto_wrap_policy|transformer_layer_cls_to_wrap|min_num_params|"
+    "state_dict_type|backward_prefetch|backward_prefetch_policy|forward_prefetch|"
+    "limit_all_gathers|use_orig_params|sync_module_states|cpu_ram_efficient_loading|"
+    "determinism_check|preserve_rng_state|padding_free|split_dataset_ratio|load_from_cache_file|"
+    "dataset_shuffle|data_collator|system|model_author|add_version|check_model|use_hf|"
+    "truncation_strategy|padding_side|lora_dtype|init_weights|init_lora_weights|lorap_lr_ratio|"
+    "max_pixels|agent_template|external_plugins|custom_register_path|tuner_backend|task_type|"
+    "vit_lr|aligner_lr|vit_gradient_checkpointing|acc_strategy|callbacks|safe_serialization|"
+    "max_shard_size|streaming_multipack_buffer_size|infer_backend|xformers_attention|"
+    "flash_attn_rms_norm|flash_attn_cross_entropy";
 
 }  // namespace
 
 void refuse_unplanned(const Setting& setting, Tool tool) {
   const std::string text = text_of(setting.value);
   for (const Unplanned& row : kUnplanned) {
-    const bool named =
-        !first_name(row.names, [&](std::string_view one) { return one == setting.name; }).empty();
+    const bool named = is_named_in(row.names, setting.name);
     if (named && !is_off(setting.value)) refuse(setting, std::string(row.what));
   }
   const bool swift_type = tool == Tool::swift && role_of(setting.name, tool) == Role::adapter;
@@ -163,12 +152,10 @@ bool changes_nothing(std::string_view name) {
     return true;
   // What is not planned, switched off.
   for (const Unplanned& row : kUnplanned) {
-    const auto same = [&](std::string_view one) { return one == name; };
-    if (!first_name(row.names, same).empty()) return true;
+    if (is_named_in(row.names, name)) return true;
   }
   // Arguments of trainers that do not run.
-  return is_of_trainers(name) ||
-         kNothing.find("|" + std::string(name) + "|") != std::string_view::npos;
+  return is_of_trainers(name) || is_named_in(kNothing, name);
 }
 
 }  // namespace zeroplan::from

@@ -4,7 +4,6 @@
 #include <array>
 
 #include "base/diagnostic.hpp"
-#include "base/written_names.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/lint/run_view.hpp"
 #include "model/releases.hpp"
@@ -49,10 +48,9 @@ std::array<std::span<const rules::RunRule>, 5> groups() {
 
 // What holds without DeepSpeed, too.
 bool holds(std::string_view code, bool deepspeed) {
-  constexpr std::string_view kOthers =
-      "out-of-memory|offload-unneeded|omp-threads|bf16-gpu|fp16-for-bf16-model";
-  return deepspeed || code.starts_with("trl-") ||
-         !first_name(kOthers, [&](std::string_view one) { return one == code; }).empty();
+  return deepspeed || code.starts_with("trl-") || code == "out-of-memory" ||
+         code == "offload-unneeded" || code == "omp-threads" || code == "bf16-gpu" ||
+         code == "fp16-for-bf16-model";
 }
 
 bool says_any_workload(const Scenario& scenario) {
@@ -214,10 +212,6 @@ class Facts {
   std::string why_no_plan_;
 };
 
-Needs lacking(Needs wanted, Needs known) {
-  return {static_cast<std::uint8_t>(wanted.bits & ~known.bits)};
-}
-
 }  // namespace
 
 LintReport lint(const LintRequest& request) {
@@ -225,13 +219,12 @@ LintReport lint(const LintRequest& request) {
   LintReport report;
   report.style = facts.context().style;
   report.style_was_said = facts.style_was_said();
-  const ExplicitValue* engine = request.scenario.find(ScenarioKey::engine);
-  const bool deepspeed =
-      engine == nullptr || (engine->value != Json("fsdp") && engine->value != Json("ddp"));
-  if (deepspeed) report.findings = all_findings(request.config, facts.context());
   const Needs known = facts.known();
   const rules::View view(request.config, facts.context());
   const rules::Run run = facts.run(view);
+  const std::string engine = run.said_text(ScenarioKey::engine).value_or("");
+  const bool deepspeed = engine != "fsdp" && engine != "ddp";
+  if (deepspeed) report.findings = all_findings(request.config, facts.context());
   for (const auto group : groups()) {
     for (const rules::RunRule& rule : group) {
       if (!known.contains(rule.info.needs) || !holds(rule.info.code, deepspeed)) continue;
@@ -240,7 +233,7 @@ LintReport lint(const LintRequest& request) {
     }
   }
   for (const RuleInfo& rule : lint_rules()) {
-    const Needs missing = lacking(rule.needs, known);
+    const Needs missing{static_cast<std::uint8_t>(rule.needs.bits & ~known.bits)};
     if (missing.bits == 0 || !holds(rule.code, deepspeed)) continue;
     const bool plan = missing.contains(kNeedsPlan);
     report.skipped.push_back({std::string(rule.code), missing, plan ? facts.why_no_plan() : ""});
