@@ -17,7 +17,7 @@
 #include "base/fingerprint.hpp"
 #include "base/output_file.hpp"
 #include "model/families/hf_config.hpp"
-#include "model/families/recorded_class.hpp"
+#include "model/plan/plan.hpp"
 #include "rehearsal/cache.hpp"
 #include "rehearsal/embedded.hpp"
 #include "rehearsal/process.hpp"
@@ -35,15 +35,17 @@ struct UnknownModel {
   Json config;
 };
 
-std::optional<UnknownModel> unknown_model_of(const Json& said, const std::string& file) {
+std::optional<UnknownModel> unknown_model_of(const Json& said,
+                                             const std::string& file,
+                                             const ModelUse& use) {
   if (said.is_object()) {
-    if (is_planned(said)) return std::nullopt;
+    if (is_planned(said, use)) return std::nullopt;
     return UnknownModel{"a config", "", said};
   }
   if (!said.is_string()) return std::nullopt;
   const std::string& text = said.as_string();
   const std::optional<Json> config = config_of_path(text, file);
-  if (!config || is_planned(*config)) return std::nullopt;
+  if (!config || is_planned(*config, use)) return std::nullopt;
   std::error_code none;
   return UnknownModel{text, fs::is_directory(text, none) ? text : "", *config};
 }
@@ -90,13 +92,6 @@ fs::path place_of(const UnknownModel& model,
          fmt::format("{:016x}{:016x}.json", key.high, key.low);
 }
 
-// The name that transformers has for a scenario's attention; empty: its own default.
-std::string attention_of(const Scenario& scenario) {
-  const ExplicitValue* said = scenario.find(ScenarioKey::attention);
-  if (said == nullptr || !said->value.is_string()) return "";
-  return said->value.as_string() == "flash" ? "flash_attention_2" : said->value.as_string();
-}
-
 Json traced(const UnknownModel& model, rehearsal::TraceRequest request) {
   const rehearsal::ScratchFolder scratch;
   request.model = model.source;
@@ -115,14 +110,8 @@ std::optional<TracedModel> traced_model_of(const Scenario& scenario,
                                            const Translation& words) {
   const ExplicitValue* said = scenario.find(ScenarioKey::model);
   if (said == nullptr) return std::nullopt;
-  const ExplicitValue* sequence = scenario.find(ScenarioKey::sequence_length);
-  const bool has_length = sequence != nullptr && sequence->value.is_integer();
   return traced_if_unknown(
-      said->value,
-      said->origin.file,
-      {attention_of(scenario), has_length ? sequence->value.as_integer() : kUsualSequence},
-      log,
-      words);
+      said->value, said->origin.file, model_use_of(scenario, ExpertLayout::modules), log, words);
 }
 
 }  // namespace
@@ -146,15 +135,11 @@ void stay_between_windows(rehearsal::TraceRequest& request,
 
 std::optional<TracedModel> traced_if_unknown(const Json& said,
                                              const std::string& file,
-                                             const TracedFor& use,
+                                             const ModelUse& use,
                                              std::ostream& log,
                                              const Translation& words) {
-  const std::optional<UnknownModel> model = unknown_model_of(said, file);
+  const std::optional<UnknownModel> model = unknown_model_of(said, file, use);
   if (!model) return std::nullopt;
-  if (auto document = recorded_document(model->config, {use.attention, use.sequence})) {
-    (*document)["name"] = model->name;
-    return TracedModel{std::move(*document), model->name};
-  }
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
   static const std::string python = python_to_ask();
@@ -165,7 +150,7 @@ std::optional<TracedModel> traced_if_unknown(const Json& said,
   request.python = python;
   request.seconds = kSeconds;
   request.attention = use.attention;
-  stay_between_windows(request, model->config, use.sequence);
+  stay_between_windows(request, model->config, use.sequence_length);
   const fs::path place = place_of(*model, *releases, request);
   std::error_code none;
   if (fs::is_regular_file(place, none)) {

@@ -10,6 +10,7 @@
 #include "base/json.hpp"
 #include "cli/arguments.hpp"
 #include "cli/language/translation.hpp"
+#include "model/transformer.hpp"
 #include "rehearsal/trace.hpp"
 
 namespace zeroplan {
@@ -26,21 +27,12 @@ void stay_between_windows(rehearsal::TraceRequest& request,
                           const Json& config,
                           std::int64_t sequence);
 
-inline constexpr std::int64_t kUsualSequence = 2048;  // tokens, where nobody says
-
-// The plan's part of what a class is asked.
-struct TracedFor {
-  std::string attention;  // transformers' name, empty for its default
-  // Tokens: on which side of the config's windows the traced sequences are.
-  std::int64_t sequence = kUsualSequence;
-};
-
 // The document of a scenario's `model` (hf_config.hpp), which `file` says; nothing where the model
 // is known, no Python has transformers, or tracing fails, which `log` is told: the reader refuses
 // the model then. Threads that ask at once wait for each other, so that a class is asked once.
 std::optional<TracedModel> traced_if_unknown(const Json& model,
                                              const std::string& file,
-                                             const TracedFor& use,
+                                             const ModelUse& use,
                                              std::ostream& log,
                                              const Translation& words);
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -124,6 +125,24 @@ struct TransformerShape {
       0;  // mixture of experts: the first layers that have a dense feed-forward
 };
 
+// Sequences of a range of lengths, in tokens.
+struct SequenceRange {
+  std::int64_t shortest = 0;
+  std::int64_t longest = std::numeric_limits<std::int64_t>::max();
+
+  bool contains(std::int64_t length) const { return shortest <= length && length <= longest; }
+};
+
+inline constexpr std::int64_t kUsualSequence = 2048;  // tokens, where nobody says
+
+// The part of a question that a model's tensors hang on, beside its config.
+struct ModelUse {
+  ExpertLayout experts = ExpertLayout::modules;  // Mixtral, Qwen2-MoE, Qwen3-MoE; others have one
+  std::string attention;  // transformers' name, of a recorded class; empty: the class's default
+  // Tokens: on which side of the config's windows the sequences of a recorded class are.
+  std::int64_t sequence_length = kUsualSequence;
+};
+
 // Prefixes of the two in their parameters' names.
 inline constexpr std::string_view kPolicyPrefix = "policy.", kValuePrefix = "value_model.";
 
@@ -141,6 +160,7 @@ struct Model {
   TransformerShape shape;          // valid when planned
   bool planned = false;            // operations are known, so memory and time can be predicted
   std::string not_planned_reason;  // what is not modelled, for the message when !planned
+  SequenceRange lengths;           // that its operations are of: a class has others beyond windows
   std::optional<std::string> torch_dtype;  // "bfloat16" where the config names one
   std::vector<Phrase> notes;  // what was assumed while reading the config, one sentence each
   // Two models that one engine trains as one module (TRL's PolicyAndValueWrapper): parameters and

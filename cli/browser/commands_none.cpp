@@ -44,7 +44,7 @@ int run_verify(const Arguments& /*arguments*/, Streams /*streams*/) { return ref
 // No class is asked here: the command refuses the model, and says how to trace it.
 std::optional<TracedModel> traced_if_unknown(const Json& /*model*/,
                                              const std::string& /*file*/,
-                                             const TracedFor& /*use*/,
+                                             const ModelUse& /*use*/,
                                              std::ostream& /*log*/,
                                              const Translation& /*words*/) {
   return std::nullopt;

@@ -10,6 +10,7 @@
 #include "base/diagnostic.hpp"
 #include "model/families/config_reader.hpp"
 #include "model/families/family.hpp"
+#include "model/families/recorded_class.hpp"
 #include "model/families/traced_document.hpp"
 
 namespace zeroplan {
@@ -152,8 +153,9 @@ std::optional<std::string> known_text_model(const Json& config) {
   if (text == nullptr || !text->is_object()) return std::nullopt;
   const Json* said = text->find("model_type");
   if (said == nullptr || !said->is_string()) return std::nullopt;
-  if (families::find_family(said->as_string(), *text) == nullptr) return std::nullopt;
-  return said->as_string();
+  const bool known = families::find_family(said->as_string(), *text) != nullptr ||
+                     recorded_class(*text, {}).has_value();
+  return known ? std::optional(said->as_string()) : std::nullopt;
 }
 
 [[noreturn]] void unknown_type(const std::string& model_type,
@@ -175,6 +177,33 @@ std::optional<std::string> known_text_model(const Json& config) {
                  .expected = "a model_type whose class is known (zeroplan models lists them)",
                  .got = in_quotes(model_type),
                  .hint = std::move(hint)});
+}
+
+// A model of a class that zeroplan has recorded; of any other, and of values that were not
+// recorded, an InputError.
+Model recorded_model(const std::string& model_type,
+                     const Json& config,
+                     const std::string& file,
+                     const std::string& pointer,
+                     const ModelUse& use) {
+  const std::optional<RecordedClass> recorded = recorded_class(config, use);
+  if (!recorded) unknown_type(model_type, config, file, pointer);
+  if (!recorded->document) {
+    const Json* said = config.find(recorded->key);
+    throw InputError(
+        Diagnostic{.file = file,
+                   .pointer = pointer + "/" + recorded->key,
+                   .expected = phrase("a value with which the class {} was recorded: {}",
+                                      printable(model_type),
+                                      recorded->expected),
+                   .got = said != nullptr ? described(*said) : Phrase("no such key"),
+                   .hint = how_to_trace(pointer.empty() ? file : "")});
+  }
+  Model model = read_traced_document(*recorded->document, file, pointer);
+  model.name = file;
+  model.torch_dtype = stored_dtype(config);
+  model.lengths = recorded->lengths;
+  return model;
 }
 
 // The file behind a path: itself or the config.json in it, as the user wrote it or seen from the
@@ -225,8 +254,8 @@ Json read_config(const std::string& path) {
   return parse_json(without_infinity(read_text_file(path)), path).root;
 }
 
-Model model_from_file(const std::string& path, const std::string& name, ExpertLayout experts) {
-  Model model = read_model(read_config(path), path, "", experts);
+Model model_from_file(const std::string& path, const std::string& name, const ModelUse& use) {
+  Model model = read_model(read_config(path), path, "", use);
   model.name = printable(name);
   return model;
 }
@@ -260,7 +289,7 @@ std::string_view quantized_format(const Model& model) {
 Model read_model(const Json& config,
                  const std::string& file,
                  const std::string& pointer,
-                 ExpertLayout experts) {
+                 const ModelUse& use) {
   if (!config.is_object()) {
     throw InputError(Diagnostic{.file = file,
                                 .pointer = pointer.empty() ? "/" : pointer,
@@ -280,12 +309,12 @@ Model read_model(const Json& config,
                                 .hint = "a config.json of transformers names it"});
   }
   const Family* family = families::find_family(model_type, config);
-  if (family == nullptr) unknown_type(model_type, config, file, pointer);
+  if (family == nullptr) return recorded_model(model_type, config, file, pointer, use);
 
   const ConfigReader reader(config, file, pointer, std::string(family->config_class), findings);
   Model model;
   try {
-    model = family->build({reader, model_type, first_architecture(config), experts});
+    model = family->build({reader, model_type, first_architecture(config), use.experts});
   } catch (const TooManyParameters& error) {
     throw InputError(Diagnostic{.file = file,
                                 .pointer = pointer.empty() ? "/" : pointer,
@@ -313,12 +342,15 @@ Phrase how_to_trace(const std::string& file) {
       file.empty() ? "CONFIG" : printable(file));
 }
 
-bool is_planned(const Json& config) {
+bool is_planned(const Json& config, const ModelUse& use) {
   if (!config.is_object() || is_traced_document(config)) return true;
   std::vector<Phrase> notes;
   const std::string model_type = model_type_of(config, notes);
   if (model_type.empty()) return true;
-  if (families::find_family(model_type, config) == nullptr) return false;
+  if (families::find_family(model_type, config) == nullptr) {
+    const std::optional<RecordedClass> recorded = recorded_class(config, use);
+    return recorded && recorded->document;
+  }
   try {
     return read_model(config, "").planned;
   } catch (const InputError&) {
@@ -329,9 +361,9 @@ bool is_planned(const Json& config) {
 Model load_model(const Json& value,
                  const std::string& file,
                  const std::string& pointer,
-                 ExpertLayout experts) {
+                 const ModelUse& use) {
   if (value.is_object()) {
-    Model model = read_model(value, file, pointer, experts);
+    Model model = read_model(value, file, pointer, use);
     const Json* name = is_traced_document(value) ? value.find("name") : nullptr;
     model.name = name != nullptr && name->is_string() ? printable(name->as_string())
                                                       : "inline " + model.model_type;
@@ -345,8 +377,8 @@ Model load_model(const Json& value,
         .got = described(value)});
   }
   const std::string& text = value.as_string();
-  if (const auto path = path_of_model(text, file)) return model_from_file(*path, text, experts);
-  return model_from_name(text, file, pointer, experts);  // explains what names there are
+  if (const auto path = path_of_model(text, file)) return model_from_file(*path, text, use);
+  return model_from_name(text, file, pointer, use);  // explains what names there are
 }
 
 std::optional<Json> config_of_path(const std::string& text, const std::string& file) {

@@ -23,11 +23,10 @@ namespace zeroplan {
 // a config.json or to a directory with one (relative to the working directory, then to the folder
 // of `file`); an object is an inline Hugging Face config. `file` and `pointer` say where the value
 // stands ("scenario.json", "/model"; or "command line", "--model") for messages.
-// `experts`: the layout of Mixtral, Qwen2-MoE and Qwen3-MoE; others have one.
 Model load_model(const Json& value,
                  const std::string& file,
                  const std::string& pointer,
-                 ExpertLayout experts = ExpertLayout::modules);
+                 const ModelUse& use = {});
 
 // The config in the file that load_model() reads for that text; nothing for a preset or a size.
 // Throws InputError where it cannot be read.
@@ -37,20 +36,20 @@ std::optional<Json> config_of_path(const std::string& text, const std::string& f
 Model read_model(const Json& config,
                  const std::string& file,
                  const std::string& pointer = "",
-                 ExpertLayout experts = ExpertLayout::modules);
+                 const ModelUse& use = {});
 
 // The hint beside a class that is not known: the command that traces it. `file`: its config's.
 Phrase how_to_trace(const std::string& file);
 
-// Whether memory and time are predicted for a config: its class is known, or it is a traced
-// document. True for what read_model() refuses as damaged: it says why.
-bool is_planned(const Json& config);
+// Whether memory and time are predicted for a config: its class is known or recorded, or it is a
+// traced document. True for what read_model() refuses as damaged: it says why.
+bool is_planned(const Json& config, const ModelUse& use = {});
 
 // A preset or a bare size, or an InputError with the nearest names.
 Model model_from_name(std::string_view name,
                       const std::string& file = "command line",
                       const std::string& pointer = "MODEL",
-                      ExpertLayout experts = ExpertLayout::modules);
+                      const ModelUse& use = {});
 
 // What the weights of a hub's copy are stored in, by the end of its name ("...-AWQ",
 // "...-bnb-4bit"); empty where the name says nothing.

@@ -354,7 +354,7 @@ Json config_of_name(std::string_view name) {
 Model model_from_name(std::string_view name,
                       const std::string& file,
                       const std::string& pointer,
-                      ExpertLayout experts) {
+                      const ModelUse& use) {
   if (const auto size = parse_model_size(name)) {
     if (*size >= 100'000'000 && *size <= 1'000'000'000'000) return model_of_size(*size, name);
     throw InputError(Diagnostic{.file = file,
@@ -364,7 +364,7 @@ Model model_from_name(std::string_view name,
   }
   const std::vector<ModelPreset>& presets = model_presets();
   if (const ModelPreset* preset = find_preset(presets, name)) {
-    Model model = read_model(preset->config, preset->name, "", experts);
+    Model model = read_model(preset->config, preset->name, "", use);
     if (key_of(preset->name, false) != key_of(name, false)) {
       model.notes.push_back(phrase("{} was taken for the preset {}.", name, preset->name));
       const std::string_view format = format_of_copy(name);

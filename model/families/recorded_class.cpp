@@ -2,8 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <numeric>
+#include <string_view>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "base/diagnostic.hpp"
 #include "base/embedded.hpp"
@@ -44,11 +50,12 @@ class Values {
     return value->as_integer();
   }
 
-  // The head_dim of a config that does not say one.
+  // The head_dim of a config that does not say one: rounded, where the class has such a key.
   std::optional<std::int64_t> share_of_a_head() const {
     const auto hidden = size("hidden_size");
     const auto heads = size("num_attention_heads");
-    if (!hidden || !heads || *heads == 0 || *hidden % *heads != 0) return std::nullopt;
+    if (!hidden || !heads || *heads == 0) return std::nullopt;
+    if (*hidden % *heads != 0 && defaults_.find("head_dim") == nullptr) return std::nullopt;
     return *hidden / *heads;
   }
 
@@ -118,15 +125,22 @@ class Formula {
   const Values& values_;
 };
 
-// Raised where a formula has no value for this config.
-struct NotRecorded {};
+// Raised where the document has no sizes for this config, with the key at fault.
+struct NotRecorded {
+  std::string key;
+  Phrase expected;
+};
 
 // "=" and a sum that is a whole number, "~" and one that may be a share.
 Json number(std::string_view formula, const Values& values) {
   const std::optional<Share> found = Formula(formula.substr(1), values).value();
-  if (!found) throw NotRecorded();
-  if (found->below == 1) return Json(found->above);
-  if (formula.front() == '=') throw NotRecorded();  // the class rounds it in a way that nobody saw
+  if (found && found->below == 1) return Json(found->above);
+  if (!found || formula.front() == '=') {  // the class rounds it in a way that nobody saw
+    const std::size_t begin = formula.find_first_not_of("=~-0123456789*");
+    const std::size_t end = formula.find_first_of("*/+-", begin);
+    throw NotRecorded{std::string(formula.substr(begin, end - begin)),
+                      phrase("sizes of which {} is a whole number", formula.substr(1))};
+  }
   return Json(static_cast<double>(found->above) / static_cast<double>(found->below));
 }
 
@@ -179,7 +193,9 @@ std::optional<std::size_t> kind_by(const Json& rule,
 std::vector<std::size_t> kinds_of(const Json& layers, const Values& values) {
   constexpr std::int64_t kMostLayers = 1024;
   const auto layers_said = values.size(layers.find("count")->as_string());
-  if (!layers_said || *layers_said < 1 || *layers_said > kMostLayers) throw NotRecorded();
+  if (!layers_said || *layers_said < 1 || *layers_said > kMostLayers) {
+    throw NotRecorded{layers.find("count")->as_string(), phrase("1 to {}", kMostLayers)};
+  }
   const auto count = static_cast<std::size_t>(*layers_said);
   for (const Json& rule : layers.find("rules")->items()) {
     std::vector<std::size_t> kinds;
@@ -190,7 +206,10 @@ std::vector<std::size_t> kinds_of(const Json& layers, const Values& values) {
     }
     if (kinds.size() == count) return kinds;
   }
-  throw NotRecorded();
+  const std::vector<Json>& by = layers.find("rules")->items().front().find("by")->items();
+  const std::string key = by.empty() ? "" : by.front().as_string();
+  throw NotRecorded{key.starts_with('<') || key.starts_with('%') ? key.substr(1) : key,
+                    phrase("layers of the kinds that were recorded")};
 }
 
 // The rows of all layers in the place of the mark that stands for them.
@@ -236,33 +255,45 @@ void unfold_buffers(Json& buffers, const Json& layers, const std::vector<std::si
   }
 }
 
-// Whether rotary embeddings of the config's sort turn the same tensors as those that were recorded.
-// `layers`: the type of layers that it is of; empty: all.
-bool same_rotary(const Json& said, const Json& rope, const std::string& layers = "") {
+// Rotary embeddings that turn other tensors than those that were recorded. `layers`: the type of
+// layers that they are of; empty: all.
+std::optional<NotRecorded> other_rotary(const Json& said,
+                                        const Json& rope,
+                                        const std::string& layers = "") {
   for (const auto& [key, value] : said.members()) {
-    if (value.is_object() && !same_rotary(value, rope, key)) return false;
+    if (value.is_object()) {
+      if (auto found = other_rotary(value, rope, key)) return found;
+    }
     if (key == "rope_type" || key == "type") {
       const std::vector<Json>& same = rope.find("types")->items();
-      if (std::find(same.begin(), same.end(), value) == same.end()) return false;
+      if (std::find(same.begin(), same.end(), value) == same.end()) {
+        return NotRecorded{key, rope.find("types")->dump()};
+      }
     }
     const Json* partial = rope.find("partial");
     if (partial != nullptr && !layers.empty()) partial = partial->find(layers);
-    if (key == "partial_rotary_factor" && partial != nullptr && !(value == *partial)) return false;
+    if (key == "partial_rotary_factor" && partial != nullptr && !(value == *partial)) {
+      return NotRecorded{key, partial->dump()};
+    }
   }
-  return true;
+  return std::nullopt;
 }
 
-bool same_rotary_of(const Json& config, const Json& rope) {
+std::optional<NotRecorded> other_rotary_of(const Json& config, const Json& rope) {
   for (const std::string_view key : {"rope_parameters", "rope_scaling"}) {
     const Json* said = config.find(key);
-    if (said != nullptr && !same_rotary(*said, rope)) return false;
+    if (said == nullptr) continue;
+    if (auto found = other_rotary(*said, rope)) {
+      return NotRecorded{fmt::format("{}/{}", key, found->key), found->expected};
+    }
   }
-  const Json* partial = config.find("partial_rotary_factor");
-  return partial == nullptr || rope.find("partial") == nullptr || *partial == *rope.find("partial");
+  const Json *said = config.find("partial_rotary_factor"), *partial = rope.find("partial");
+  if (said == nullptr || partial == nullptr || *said == *partial) return std::nullopt;
+  return NotRecorded{"partial_rotary_factor", partial->dump()};
 }
 
-// Whether lists of layers that tell no layer's kind say what they said when it was recorded.
-bool same_lists(const Json& config, const Json& lists) {
+// A list of layers that tells no layer's kind and says what it did not say when it was recorded.
+std::optional<NotRecorded> other_list(const Json& config, const Json& lists) {
   for (const auto& [key, known] : lists.members()) {
     const Json* said = config.find(key);
     if (said == nullptr) continue;
@@ -270,107 +301,219 @@ bool same_lists(const Json& config, const Json& lists) {
         std::all_of(said->items().begin(), said->items().end(), [&known = known](const Json& item) {
           return std::find(known.items().begin(), known.items().end(), item) != known.items().end();
         });
-    if (!same) return false;
+    if (!same) return NotRecorded{key, known.dump()};
   }
-  return true;
+  return std::nullopt;
 }
 
-// Whether the document was recorded with what the config says of all that decides more than sizes.
-bool is_for(const Json& document,
-            const Json& config,
-            const Values& values,
-            const RecordedUse& use) {
-  for (const auto& [key, value] : document.find("when")->members()) {
-    const Json* said = values.find(key);
-    if (said == nullptr || !(*said == value)) return false;
-  }
-  for (const auto& [key, value] : document.find("fixed")->members()) {
-    const Json* said = values.find(key);
-    if (said != nullptr && !(*said == value)) return false;
-  }
-  if (!same_lists(config, *document.find("lists"))) return false;
-  if (!same_rotary_of(config, *document.find("rope"))) return false;
-  if (const Json* wide = document.find("wide_values")) {
-    const auto value = values.size("v_head_dim"), plain = values.size("qk_nope_head_dim"),
-               turned = values.size("qk_rope_head_dim");
-    if (!value || !plain || !turned || (*value == *plain + *turned) != wide->as_boolean()) {
-      return false;
+// A config against one document: each check says which key is another than when it was recorded.
+class Match {
+ public:
+  Match(const Json& document, const Json& config, const Values& values, std::int64_t sequence)
+      : document_(document), config_(config), values_(values), sequence_(sequence) {}
+
+  // Nothing where the document is for the config; checks of what has documents of its own first.
+  std::optional<NotRecorded> problem() {
+    using Check = std::optional<NotRecorded> (Match::*)() const;
+    for (const Check check : {&Match::core_sizes,
+                              &Match::when,
+                              &Match::heads,
+                              &Match::windows,
+                              &Match::wide_values,
+                              &Match::head_dim,
+                              &Match::lists,
+                              &Match::rotary,
+                              &Match::fixed}) {
+      if (auto found = (this->*check)()) return found;
+      ++passed_;
     }
+    return std::nullopt;
   }
-  // Classes read one that their config does not have by default.
-  const bool knows_head = document.find("defaults")->find("head_dim") != nullptr ||
-                          config.find("qk_rope_head_dim") != nullptr;
-  if (!knows_head && values.size("head_dim") != values.share_of_a_head()) return false;
-  if (const Json* heads = document.find("heads")) {
-    const auto all = values.size(heads->find("of")->as_string());
-    const auto shared = values.size(heads->find("key")->as_string());
-    if (!all || !shared || (*all != *shared) != heads->find("grouped")->as_boolean()) return false;
-  }
-  if (const Json* windows = document.find("windows")) {
+  int passed() const { return passed_; }
+
+  // Sequences on the same side of all windows.
+  SequenceRange lengths() const {
+    SequenceRange range;
+    const Json* windows = document_.find("windows");
+    if (windows == nullptr) return range;
+    const bool longer = document_.find("longer")->as_boolean();
     for (const Json& key : windows->items()) {
-      const auto window = values.size(key.as_string());
-      const bool longer = window && use.sequence_length > *window;
-      if (!window || longer != document.find("longer")->as_boolean()) return false;
+      const std::int64_t window = values_.size(key.as_string()).value_or(0);
+      if (longer) {
+        range.shortest = std::max(range.shortest, window + 1);
+      } else {
+        range.longest = std::min(range.longest, window);
+      }
+    }
+    return range;
+  }
+
+ private:
+  std::optional<NotRecorded> same(const char* part, bool needed) const {
+    for (const auto& [key, value] : document_.find(part)->members()) {
+      const Json* said = values_.find(key);
+      if (said == nullptr ? needed : !(*said == value)) return NotRecorded{key, value.dump()};
+    }
+    return std::nullopt;
+  }
+
+  // Sizes that a config must say (docs/families.md).
+  std::optional<NotRecorded> core_sizes() const {
+    for (const char* key : {"hidden_size",
+                            "num_hidden_layers",
+                            "num_attention_heads",
+                            "intermediate_size",
+                            "vocab_size"}) {
+      const Json* usual = document_.find("defaults")->find(key);
+      if (usual != nullptr && usual->is_integer() && config_.find(key) == nullptr) {
+        return NotRecorded{key, phrase("a size; the class's own is {}", usual->as_integer())};
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::optional<NotRecorded> when() const { return same("when", true); }
+  std::optional<NotRecorded> fixed() const { return same("fixed", false); }
+
+  std::optional<NotRecorded> heads() const {
+    const Json* heads = document_.find("heads");
+    if (heads == nullptr) return std::nullopt;
+    const std::string &key = heads->find("key")->as_string(), &of = heads->find("of")->as_string();
+    const auto all = values_.size(of), shared = values_.size(key);
+    if (all && shared && (*all != *shared) == heads->find("grouped")->as_boolean()) {
+      return std::nullopt;
+    }
+    return NotRecorded{key, phrase("a number that divides {}", of)};
+  }
+
+  std::optional<NotRecorded> windows() const {
+    const Json* windows = document_.find("windows");
+    if (windows == nullptr) return std::nullopt;
+    for (const Json& key : windows->items()) {
+      const auto window = values_.size(key.as_string());
+      if (!window || (sequence_ > *window) != document_.find("longer")->as_boolean()) {
+        return NotRecorded{key.as_string(),
+                           phrase("windows that all sequences are within, or longer than")};
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::optional<NotRecorded> wide_values() const {
+    const Json* wide = document_.find("wide_values");
+    if (wide == nullptr) return std::nullopt;
+    const auto value = values_.size("v_head_dim"), plain = values_.size("qk_nope_head_dim"),
+               turned = values_.size("qk_rope_head_dim");
+    if (value && plain && turned && (*value == *plain + *turned) == wide->as_boolean()) {
+      return std::nullopt;
+    }
+    return NotRecorded{"v_head_dim",
+                       wide->as_boolean() ? phrase("qk_nope_head_dim + qk_rope_head_dim")
+                                          : phrase("another than queries have")};
+  }
+
+  // Classes read one that their config does not have by default.
+  std::optional<NotRecorded> head_dim() const {
+    const bool known = document_.find("defaults")->find("head_dim") != nullptr ||
+                       config_.find("qk_rope_head_dim") != nullptr;
+    if (known || values_.size("head_dim") == values_.share_of_a_head()) return std::nullopt;
+    return NotRecorded{"head_dim", phrase("hidden_size / num_attention_heads")};
+  }
+
+  std::optional<NotRecorded> lists() const { return other_list(config_, *document_.find("lists")); }
+  std::optional<NotRecorded> rotary() const {
+    return other_rotary_of(config_, *document_.find("rope"));
+  }
+
+  const Json& document_;
+  const Json& config_;
+  const Values& values_;
+  std::int64_t sequence_;
+  int passed_ = 0;
+};
+
+Json document_of(const Json& family, const Json& document, const Values& values) {
+  Json graph = *document.find("graph");
+  Json layers = *graph.find("layers");
+  layers["kinds"] = rows_of(*family.find("kinds"), *layers.find("kinds"));
+  const std::vector<std::size_t> kinds = kinds_of(layers, values);
+  graph.erase("layers");
+  graph["blocks"] = rows_of(*family.find("blocks"), *graph.find("blocks"));
+  for (Json& block : graph["blocks"].items()) {
+    for (const std::string_view name : {"tensors", "events"}) {
+      block[name] = rows_of(*family.find(name), *block.find(name));
     }
   }
-  return true;
+  unfold(graph["modules"], layers, kinds, "modules");
+  unfold(graph["calls"], layers, kinds, "calls");
+  unfold_buffers(graph["buffers"], layers, kinds);
+  put_numbers(graph, values);
+  return graph;
+}
+
+// The documents of a class are read once.
+std::shared_ptr<const Json> family_of(const std::string& model_type) {
+  static std::mutex one_at_a_time;
+  static std::map<std::string, std::shared_ptr<const Json>> known;
+  const std::lock_guard lock(one_at_a_time);
+  const std::string path = "data/families/" + model_type + ".json";
+  const auto [place, is_new] = known.try_emplace(path);
+  if (!is_new) return place->second;
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (file.path != path) continue;
+    place->second = std::make_shared<const Json>(
+        parse_json(file.text, path, {.max_values = kMostRecordedValues}).root);
+  }
+  return place->second;
 }
 
 }  // namespace
 
-std::optional<Json> document_of_family(const Json& family,
-                                       const std::string& file,
-                                       const Json& config,
-                                       const RecordedUse& use) {
+RecordedClass read_recorded(const Json& family,
+                            const std::string& file,
+                            const Json& config,
+                            const ModelUse& use) {
   const Json* documents = family.find("documents");
   if (documents == nullptr || !documents->is_array()) {
     throw InputError({file, "", "documents", "none", ""});
   }
   const Json* attention = family.find("attention");
   if (!use.attention.empty() && attention != nullptr && attention->as_string() != use.attention) {
-    return std::nullopt;
+    return {{}, {}, "attn_implementation", Phrase(attention->as_string())};
   }
   if (const Json* classes = config.find("architectures");
-      classes != nullptr && !classes->items().empty()) {
-    if (!(classes->items().front() == *family.find("class"))) return std::nullopt;
+      classes != nullptr && !classes->is_null() && !classes->items().empty() &&
+      !(classes->items().front() == *family.find("class"))) {
+    return {{}, {}, "architectures", Phrase(family.find("class")->as_string())};
   }
+  RecordedClass nearest;
+  int most = -1;
   for (const Json& document : documents->items()) {
     const Values values(config, document);
-    if (!is_for(document, config, values, use)) continue;
-    try {
-      Json graph = *document.find("graph");
-      Json layers = *graph.find("layers");
-      layers["kinds"] = rows_of(*family.find("kinds"), *layers.find("kinds"));
-      const std::vector<std::size_t> kinds = kinds_of(layers, values);
-      graph.erase("layers");
-      graph["blocks"] = rows_of(*family.find("blocks"), *graph.find("blocks"));
-      for (Json& block : graph["blocks"].items()) {
-        for (const std::string_view name : {"tensors", "events"}) {
-          block[name] = rows_of(*family.find(name), *block.find(name));
-        }
+    Match match(document, config, values, use.sequence_length);
+    std::optional<NotRecorded> problem = match.problem();
+    if (!problem) {
+      try {
+        return {document_of(family, document, values), match.lengths(), "", {}};
+      } catch (const NotRecorded& error) {
+        problem = error;
       }
-      unfold(graph["modules"], layers, kinds, "modules");
-      unfold(graph["calls"], layers, kinds, "calls");
-      unfold_buffers(graph["buffers"], layers, kinds);
-      put_numbers(graph, values);
-      return graph;
-    } catch (const NotRecorded&) {
-      return std::nullopt;
+    }
+    if (match.passed() > most) {
+      most = match.passed();
+      nearest.key = problem->key;
+      nearest.expected = problem->expected;
     }
   }
-  return std::nullopt;
+  return nearest;
 }
 
-std::optional<Json> recorded_document(const Json& config, const RecordedUse& use) {
+std::optional<RecordedClass> recorded_class(const Json& config, const ModelUse& use) {
   const Json* type = config.find("model_type");
   if (type == nullptr || !type->is_string()) return std::nullopt;
-  const std::string path = "data/families/" + type->as_string() + ".json";
-  const auto files = embedded_files();
-  const auto file = std::find_if(
-      files.begin(), files.end(), [&](const EmbeddedFile& one) { return one.path == path; });
-  if (file == files.end()) return std::nullopt;
-  const Json family = parse_json(file->text, path, {.max_values = kMostRecordedValues}).root;
-  return document_of_family(family, path, config, use);
+  const std::shared_ptr<const Json> family = family_of(type->as_string());
+  if (family == nullptr) return std::nullopt;
+  return read_recorded(*family, type->as_string(), config, use);
 }
 
 }  // namespace zeroplan

@@ -2,30 +2,31 @@
 // (docs/trace.md), in data/families.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "base/json.hpp"
+#include "base/phrase.hpp"
+#include "model/transformer.hpp"
 
 namespace zeroplan {
 
-// The plan's part of the question: what a config does not say.
-struct RecordedUse {
-  std::string attention;             // attn_implementation; empty: the class's default
-  std::int64_t sequence_length = 0;  // tokens
+// What a recorded class says of a config.
+struct RecordedClass {
+  std::optional<Json> document;  // the zeroplan.graph/1 that tracing the config's class would give
+  SequenceRange lengths;         // of sequences that the document is of
+  // Where there is none: a key whose value decides more than sizes, and what was recorded.
+  std::string key;
+  Phrase expected;
 };
 
-// The zeroplan.graph/1 that tracing the config's class would give. Nothing where the class was not
-// recorded, or not with these values of what decides more than sizes.
-std::optional<Json> recorded_document(const Json& config, const RecordedUse& use);
+// Nothing where the config's class was not recorded.
+std::optional<RecordedClass> recorded_class(const Json& config, const ModelUse& use);
 
-// The document of a config by one zeroplan.family/1. Throws InputError where it is none; `file` is
-// for messages.
-std::optional<Json> document_of_family(const Json& family,
-                                       const std::string& file,
-                                       const Json& config,
-                                       const RecordedUse& use);
+// By one zeroplan.family/1. Throws InputError where it is none; `file` is for messages.
+RecordedClass read_recorded(const Json& family,
+                            const std::string& file,
+                            const Json& config,
+                            const ModelUse& use);
 
 }  // namespace zeroplan

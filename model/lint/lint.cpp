@@ -77,8 +77,11 @@ class Facts {
   explicit Facts(const LintRequest& request) : request_(request) {
     const Scenario& scenario = request.scenario;
     if (const ExplicitValue* said = scenario.find(ScenarioKey::model)) {
-      model_ = std::make_shared<const Model>(
-          load_model(said->value, said->origin.file, said->origin.pointer, experts_of(scenario)));
+      model_ =
+          std::make_shared<const Model>(load_model(said->value,
+                                                   said->origin.file,
+                                                   said->origin.pointer,
+                                                   model_use_of(scenario, experts_of(scenario))));
     }
     profile_ = read_profile_of(scenario);
     if (scenario.find(ScenarioKey::cluster) != nullptr) {

@@ -141,6 +141,8 @@ struct Prepared {
 // planned.
 Plan resolve(const Scenario& scenario);
 Plan resolve(const Scenario& scenario, const Prepared& prepared);
+// What the model's class is asked for in this scenario.
+ModelUse model_use_of(const Scenario& scenario, ExpertLayout experts);
 // Reads model and cluster of a scenario once.
 Prepared prepare(const Scenario& scenario);
 // The profile a scenario names or holds; null without one. Throws InputError for a bad one.

@@ -50,6 +50,20 @@ void Resolver::not_modelled(ScenarioKey key, const Phrase& what) {
           phrase("{}, which is not modelled yet", what));
 }
 
+ModelUse model_use_of(const Scenario& scenario, ExpertLayout experts) {
+  ModelUse use{.experts = experts, .attention = ""};
+  const ExplicitValue* attention = scenario.find(ScenarioKey::attention);
+  if (attention != nullptr && attention->value.is_string()) {
+    const std::string& said = attention->value.as_string();
+    use.attention = said == "flash" ? "flash_attention_2" : said;
+  }
+  const ExplicitValue* sequence = scenario.find(ScenarioKey::sequence_length);
+  if (sequence != nullptr && sequence->value.is_integer()) {
+    use.sequence_length = sequence->value.as_integer();
+  }
+  return use;
+}
+
 namespace {
 
 // --- what and where
@@ -64,8 +78,8 @@ std::shared_ptr<const Model> load_model_of(const Scenario& scenario, ExpertLayou
                       "nothing",
                       "zeroplan models lists the names"});
   }
-  return std::make_shared<const Model>(
-      load_model(said->value, said->origin.file, said->origin.pointer, experts));
+  return std::make_shared<const Model>(load_model(
+      said->value, said->origin.file, said->origin.pointer, model_use_of(scenario, experts)));
 }
 
 void require_cluster(const Scenario& scenario) {
@@ -302,7 +316,6 @@ void resolve_training(Resolver& r) {
 
 void resolve_sequence(Resolver& r) {
   const std::int64_t longest = r.plan.model->shape.max_positions;
-  constexpr std::int64_t kDefault = 2048;
   if (const auto said = r.integer(ScenarioKey::sequence_length)) {
     r.plan.workload.sequence_length = *said;
     const bool learned = r.plan.model->shape.position == PositionKind::learned;
@@ -319,7 +332,8 @@ void resolve_sequence(Resolver& r) {
     }
     return;
   }
-  r.plan.workload.sequence_length = longest > 0 ? std::min(kDefault, longest) : kDefault;
+  r.plan.workload.sequence_length =
+      longest > 0 ? std::min(kUsualSequence, longest) : kUsualSequence;
   r.assume(phrase("sequence length {}: the default, min(2048, the model's longest)",
                   r.plan.workload.sequence_length));
 }
@@ -391,7 +405,11 @@ Plan resolve(const Scenario& scenario) { return resolve(scenario, prepare(scenar
 
 Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   Resolver r{scenario, {}, {}, false, ""};
-  r.plan.model = prepared.model;
+  // Beyond a window a recorded class is another.
+  const std::int64_t length = model_use_of(scenario, {}).sequence_length;
+  r.plan.model = prepared.model->lengths.contains(length)
+                     ? prepared.model
+                     : load_model_of(scenario, ExpertLayout::modules);
   r.plan.cluster = *prepared.cluster;
   take_profile(r, prepared);
   r.plan.id = r.text(ScenarioKey::id).value_or("");

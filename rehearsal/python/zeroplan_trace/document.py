@@ -9,7 +9,7 @@ from . import blocks as blocks_of
 from .passes import NoLoss, record
 from .problem import Problem
 from .real_numbers import NoValue
-from .sizes import DependsOnSize, Grid, check_same_events, shape_formulas
+from .sizes import DependsOnSize, Grid, check_same_events, shape_formulas, shapes_like
 
 
 def _no_card():
@@ -36,9 +36,9 @@ def _usual_sequences(shape, options):
     return tuple(options.longer_than + step for step in steps)
 
 
-def _record_all(traced, grid):
+def _record_all(traced, points):
     runs = []
-    for batch, sequence in grid.points:
+    for batch, sequence in points:
         try:
             runs.append(record(traced.model, traced.inputs_of(batch, sequence), traced.loss))
         except NoLoss as error:
@@ -104,11 +104,31 @@ def document(options):
     from .models import from_code, from_transformers
 
     traced = from_code(options.code, options) if options.code else from_transformers(options.model, options)
-    return document_of(traced, options)
+    return document_and_shapes(traced, options, options.batches, options.sequences)[0]
 
 
-def document_of(traced, options, batches=None, sequences=None):
-    """The document of a model; at the options' batches and sequences where none are given."""
+def _runs(traced, grid, like, at):
+    """The recorder of a run, its loss and what it holds, and every tensor's shape."""
+    try:
+        if like is not None:
+            runs = _record_all(traced, [grid.points[at]])
+            shapes = shapes_like(grid.points[at], runs[0][0], like)
+            if shapes is not None:
+                return runs[0], shapes
+        runs = _record_all(traced, grid.points)
+        recorders = [run[0] for run in runs]
+        check_same_events(grid, recorders)
+        return runs[0], shape_formulas(grid, recorders)
+    except DependsOnSize as error:
+        raise Problem("the same operations at every size, with sizes that grow with batch and sequence", str(error),
+                      "--batches and --sequences name other sizes")
+
+
+def document_and_shapes(traced, options, batches=None, sequences=None, like=None, at=0):
+    """The document, and the shape of every tensor by its number; at the usual batches and sequences where none are given.
+
+    `like`: shapes of another document; where these are multiples of them, one run tells, at the size whose number is `at`.
+    """
     _no_card()
     model = traced.model
     model.train()
@@ -117,21 +137,13 @@ def document_of(traced, options, batches=None, sequences=None):
     if not parameters:
         raise Problem("a model with parameters", "%s, which has none" % type(model).__name__)
     shape = _shape(traced.config, model)
-    grid = Grid(batches or options.batches or (2, 3, 5), sequences or options.sequences or _usual_sequences(shape, options))
-    runs = _record_all(traced, grid)
-    recorders = [run[0] for run in runs]
-    try:
-        check_same_events(grid, recorders)
-        shapes = shape_formulas(grid, recorders)
-    except DependsOnSize as error:
-        raise Problem("the same operations at every size, with sizes that grow with batch and sequence", str(error),
-                      "--batches and --sequences name other sizes")
+    grid = Grid(batches or (2, 3, 5), sequences or _usual_sequences(shape, options))
+    (recorder, loss, held), shapes = _runs(traced, grid, like, at)
     dtypes = {}
     for parameter in parameters:
         dtypes[parameter.dtype] = dtypes.get(parameter.dtype, 0) + parameter.numel()
     dtype = max(dtypes, key=dtypes.get)
     types = {name: type(module).__name__ for name, module in model.named_modules()}
-    recorder, loss, held = runs[0]
     made = blocks_of.Blocks(recorder, shapes, loss, held, blocks_of.layer_names(model), dtype, shape.get("vocabulary", 0), types)
     inputs, buffers = {}, {}
     for number, (kind, name) in recorder.names.items():
@@ -163,4 +175,4 @@ def document_of(traced, options, batches=None, sequences=None):
         import transformers
 
         result["software"]["transformers"] = transformers.__version__
-    return result
+    return result, shapes

@@ -10,74 +10,13 @@ import itertools
 import json
 import random
 
+from .config_keys import LATENT_HEADS, LAYERS, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_size, is_window, others, sizes_of
+from .family_layers import folded
 from .formulas import Differs, Formulas
 from .problem import Problem
 
-# A config's keys by what must divide what: one value and others, by the first pattern that is in the key's name.
-_SIZES = (
-    (("num_key_value_heads", "num_kv_heads", "multi_query_group_num"), (3, 2, 1)),
-    (("linear_num_key_heads",), (3, 6, 2)),
-    (("linear_num_value_heads",), (6, 18, 36)),
-    (("num_attention_heads", "n_head", "num_heads"), (12, 24, 36)),
-    (("qk_rope_head_dim",), (16, 32, 48)),
-    (("qk_nope_head_dim",), (24, 40, 56)),
-    (("v_head_dim",), (32, 88, 104)),
-    (("head_dim",), (48, 80, 112)),
-    (("lora_rank",), (94, 106, 118)),
-    (("moe_intermediate_size", "shared_expert_intermediate_size", "expert_ffn_hidden_size"), (136, 152, 184)),
-    (("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff"), (664, 712, 776)),
-    (("experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k"), (2, 3, 5)),
-    (("n_shared_experts", "num_shared_experts"), (1, 2, 3)),
-    (("num_experts", "n_routed_experts", "num_local_experts"), (16, 32, 8)),
-    (("hidden_size", "n_embd", "d_model"), (1728, 2880, 4032)),
-    (("vocab_size",), (1009, 1013, 1019)),
-    (("max_position_embeddings", "n_positions"), (8209, 8219, 8221)),
-)
-_LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
-_WINDOWS = ("window", "attention_chunk_size")
-_FIRST = ("first_k_dense", "num_dense_layers", "moe_layer_start_index", "dense_layers")
-_PERIODS = ("interval", "pattern", "_step", "layer_freq", "every_n")
-# Keys that name no size and no operation.
-_NAMES = ("token_id", "_name_or_path", "transformers_version", "architectures", "model_type", "dtype", "torch_dtype", "id2label", "label2id",
-          "problem_type", "return_dict", "output_hidden_states", "output_attentions", "use_cache", "chunk_size_feed_forward", "is_encoder_decoder",
-          "initializer", "pretraining_tp", "keys_to_ignore", "tokenizer_class", "finetuning_task")
-# Of latent attention: values as wide as queries take other kernels.
-_LATENT_HEADS = ("v_head_dim", "qk_nope_head_dim", "qk_rope_head_dim")
-_ROPE = ("rope_parameters", "rope_scaling", "rope_theta")
-_ROPE_SORTS = {
-    "linear": {"factor": 4.0},
-    "yarn": {"factor": 4.0, "original_max_position_embeddings": 2048, "beta_fast": 32.0, "beta_slow": 1.0, "attention_factor": 1.1},
-    "llama3": {"factor": 8.0, "original_max_position_embeddings": 2048, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
-}
+_SEQUENCES = (128, 256, 512)
 
-
-class Sample:
-    """A config and the class's document at it; `changed`: the one key in which it is not the first."""
-
-    def __init__(self, values, changed=None):
-        self.values, self.changed, self.document = values, changed, None
-
-
-def _sizes_of(key):
-    for names, sizes in _SIZES:
-        if any(name in key for name in names):
-            return sizes
-    return None
-
-
-def _is_size(key, value):
-    return isinstance(value, int) and not isinstance(value, bool) and not any(name in key for name in _NAMES)
-
-
-def _is_first(key):
-    return any(name in key for name in _FIRST)
-
-
-def _is_window(key):
-    return any(name in key for name in _WINDOWS) and not any(name in key for name in ("layers", *_PERIODS))
-
-
-# --- documents
 
 def _is_number(value):
     return isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -112,9 +51,16 @@ def _same_structure(a, b):
         return False
 
 
-# --- recording
+class Sample:
+    """A config and the class's document at it; `changed`: the one key in which it is not the first."""
 
-class Recorder:
+    def __init__(self, values, changed, document):
+        self.values, self.changed, self.document = values, changed, document
+
+
+class Class:
+    """A model type of transformers: its config's keys, and its document at any values of them."""
+
     def __init__(self, options):
         import transformers
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -124,76 +70,107 @@ class Recorder:
             raise Problem("a model type of transformers %s" % transformers.__version__, options.family, "")
         self.config_class = CONFIG_MAPPING[options.family]
         self.defaults = {key: value for key, value in self.config_class().to_dict().items() if not key.startswith("_")}
-        self.layers_key = next((key for key in _LAYERS if key in self.defaults), None)
-        self.kv_key = next((key for key in _SIZES[0][0] if key in self.defaults), None)
-        self.heads_key = next((key for key in self.defaults if _sizes_of(key) == _sizes_of("num_attention_heads")), None)
+        self.layers_key = next((key for key in LAYERS if key in self.defaults), None)
         if self.layers_key is None:
             raise Problem("a config with a number of layers", options.family, "configs that hold others are not recorded yet")
+        self.kv_key = next((key for key in SIZES[0][0] if key in self.defaults), None)
+        self.heads_key = next((key for key in self.defaults if sizes_of(key) == sizes_of("num_attention_heads")), None)
+        self.windows = [key for key, value in self.defaults.items() if is_window(key) and is_size(key, value) and value > 0]
+        heads = [self.defaults.get(key) for key in LATENT_HEADS]
+        self.wide_values = None if None in heads else heads[0] == heads[1] + heads[2]
+        self.made = self._made()
+        self.reads_head_dim = self._reads_head_dim()
+        self.roles = {}  # key -> "free", "symbol" or "fixed": the same in every document
+        self.kept = set()  # keys that are recorded at the class's own value alone
 
-    def trace(self, values, sequences):
-        from .document import document_of
+    def of(self, values, said, like=None, at=0):
+        """(document, shapes, config) at those of `values` that are in `said`; `like`, `at`: as in document_and_shapes."""
+        from .document import document_and_shapes
+
+        traced = self._traced(values, said)
+        document, shapes = document_and_shapes(traced, self.options, (2, 3, 5), _SEQUENCES, like, at)
+        return document, shapes, traced.config
+
+    def error(self, values, said):
+        """Why the class does not run with those values; None: it does."""
+        from .passes import record
+
+        try:
+            traced = self._traced(values, said)
+            record(traced.model.train(), traced.inputs_of(2, _SEQUENCES[0]), None)
+        except Exception as error:
+            return error
+
+    def _traced(self, values, said):
         from .models import of_config
 
-        made = {key: value for key, value in values.items() if key in self.said}
+        made = {key: value for key, value in values.items() if key in said}
         if isinstance(self.defaults.get("pad_token_id"), int):  # a row of the table
             made["pad_token_id"] = 0
         for key, value in self.defaults.items():  # one type for all layers, by default
             if isinstance(value, list) and len(value) == self.defaults[self.layers_key] and value.count(value[0]) == len(value):
                 made[key] = value[:1] * values[self.layers_key]
-        config = self.config_class(**copy.deepcopy(made))
-        traced = of_config(config, self.options)
-        return document_of(traced, self.options, (2, 3, 5), sequences), config
+        return of_config(self.config_class(**copy.deepcopy(made)), self.options)
 
     def record(self):
-        documents, self.roles, self.switched = [], {}, {}
-        heads = [self.defaults.get(key) for key in _LATENT_HEADS]
-        self.wide_values = None if None in heads else heads[0] == heads[1] + heads[2]
-        self.reads_head_dim = self._reads_head_dim()
-        for self.grouped in (True, False) if self.kv_key else (False,):
-            documents += [self._variant(tied, long) for tied in self._ties() for long in self._lengths()]
-        documents += self._switched(documents[0]["fixed"])
-        first = documents[0]
+        ties = (False, True) if isinstance(self.defaults.get("tie_word_embeddings"), bool) else (None,)
+        rows = []
+        for grouped in (True, False) if self.kv_key else (False,):
+            rows += [Variant(self, grouped, tied, long, {}).row() for tied in ties for long in self._lengths()]
+        rows += self._switched(rows[0]["fixed"])
+        first = rows[0]["graph"]
         return _pooled({
             "schema": "zeroplan.family/1",
             "model_type": self.options.family,
-            "class": first["graph"]["name"],
-            "software": first["graph"]["software"],
-            "attention": first["graph"].get("attention", ""),
-            "documents": documents,
+            "class": first["name"],
+            "software": first["software"],
+            "attention": first.get("attention", ""),
+            "documents": rows,
         })
+
+    def _lengths(self):
+        return (False, True) if self.windows else (False,)
 
     def _switched(self, fixed):
         """The documents of one and of two switches that are not as by default, with the class's usual heads and embeddings."""
         switches = sorted(key for key, value in fixed.items() if isinstance(value, bool))
         heads, shared = self.defaults.get(self.heads_key), self.defaults.get(self.kv_key)
-        self.grouped = bool(self.kv_key) and shared not in (None, heads)
-        documents = []
+        grouped = bool(self.kv_key) and shared not in (None, heads)
+        rows = []
         for count in (1, 2):
             for keys in itertools.combinations(switches, count):
-                self.switched = {key: not fixed[key] for key in keys}
+                switched = {key: not fixed[key] for key in keys}
                 try:
-                    documents += [self._variant(self.defaults.get("tie_word_embeddings"), long) for long in self._lengths()]
+                    rows += [Variant(self, grouped, self.defaults.get("tie_word_embeddings"), long, switched).row() for long in self._lengths()]
                 except Exception:  # a class need not have every pair
                     continue
-        return documents
+        return rows
+
+    def _made(self):
+        """Keys that the config makes of its number of layers."""
+        for count in range(2, 9):
+            try:
+                other = self.config_class(**{self.layers_key: count}).to_dict()
+            except Exception:
+                continue
+            return {key for key, value in self.defaults.items() if key != self.layers_key and other.get(key) != value}
+        return {key for key, value in self.defaults.items() if isinstance(value, list) and len(value) == self.defaults[self.layers_key]}
 
     def _reads_head_dim(self):
         """Whether the class reads a head_dim that its config does not have by default."""
-        from .models import of_config
-
         usual = self.config_class()
         if "head_dim" in self.defaults or "qk_rope_head_dim" in self.defaults or not hasattr(usual, "hidden_size"):
             return False
-        counts = set()
+        modules = []
         for said in ({}, {"head_dim": usual.hidden_size // 4}):
+            values = dict(self.defaults, **{self.layers_key: 1}, **said)
             try:
-                model = of_config(self.config_class(**{self.layers_key: 1}, **said), self.options).model
+                modules.append(self.of(values, {self.layers_key, *said})[0]["modules"])
             except Exception:
                 return False
-            counts.add(sum(parameter.numel() for parameter in model.parameters()))
-        return len(counts) == 2
+        return modules[0] != modules[1]
 
-    def _layers(self):
+    def layers(self):
         """As few as show every kind that the class has by its defaults."""
         def kinds(config):
             count = getattr(config, self.layers_key)
@@ -208,149 +185,10 @@ class Recorder:
                 continue
         return 4
 
-    def _ties(self):
-        return (False, True) if isinstance(self.defaults.get("tie_word_embeddings"), bool) else (None,)
-
-    def _windows(self):
-        return [key for key, value in self.defaults.items() if _is_window(key) and _is_size(key, value) and value > 0]
-
-    def _lengths(self):
-        return (False, True) if self._windows() else (False,)
-
-    def _variant(self, tied, long):
-        """One document: with tied embeddings or not, at sequences within the windows or longer than they are."""
-        base = dict(self.defaults)
-        self.said = {key for key, value in base.items() if key not in ("architectures", "dtype", "torch_dtype")}
-        # What the class makes of its other keys: layers' types.
-        self.said -= {key for key, value in base.items() if isinstance(value, list) and len(value) == base[self.layers_key]}
-        if "qk_rope_head_dim" in base:  # what is turned: the class makes head_dim of it
-            self.said.discard("head_dim")
-        if self.reads_head_dim:
-            base["head_dim"] = _sizes_of("head_dim")[0]
-            self.said.add("head_dim")
-        base[self.layers_key] = self._layers()
-        for key, value in base.items():
-            if not _is_size(key, value) or key == self.layers_key:
-                continue
-            sizes = _sizes_of(key)
-            if _is_window(key):
-                base[key] = 61 if long else 4099
-            elif _is_first(key):
-                base[key] = 1
-            elif sizes and value > 0:
-                base[key] = sizes[0]
-        if "head_dim" in base and base["head_dim"] is None:
-            base["head_dim"] = _sizes_of("head_dim")[0]
-        if self.kv_key:
-            base[self.kv_key] = _sizes_of(self.kv_key)[0]
-        base = self._with(base, self.switched)
-        if tied is not None:
-            base["tie_word_embeddings"] = tied
-        sequences = (128, 256, 512)
-        first = Sample(base)
-        first.document, config = self.trace(base, sequences)
-        samples, fixed = [first], {}
-        symbols = [self.layers_key]
-        for key in sorted(base):
-            if key == self.layers_key or key not in self.said or any(name in key for name in _NAMES) or key == "tie_word_embeddings":
-                continue
-            if key == self.kv_key and not self.grouped or key in _ROPE or _is_first(key) or key == "v_head_dim" and self.wide_values:
-                continue
-            role = self._role(first, key, sequences, samples)
-            if role == "symbol":
-                symbols.append(key)
-            elif role == "fixed":
-                fixed[key] = base[key]
-        draw = random.Random(1)
-        for _ in range(4):
-            self._add_joint(draw, base, symbols, sequences, samples)
-        heads = [key for key in symbols if _sizes_of(key) and "head" in key and "dim" not in key]
-        widths = [key for key in symbols if _sizes_of(key) == _sizes_of("hidden_size")]
-        formulas = Formulas(samples, [key for key in symbols if key != self.layers_key], heads, widths)
-        try:
-            merged = _merged([sample.document for sample in samples], formulas.of)
-        except Differs as error:
-            raise Problem("sizes that are sums of products of the config's keys", str(error), "")
-        merged["shape"]["layers"] = "=" + self.layers_key
-        graph = _folded(merged, config.to_dict(), base, self.layers_key)
-        told = {key[1:] for rule in graph["layers"]["rules"] for key in rule["by"] if key[0] in "<%"}
-        fixed = {key: value for key, value in fixed.items() if key not in told}
-        asked = [*symbols, *sorted(told), *self._windows(), *self.switched, *(() if tied is None else ("tie_word_embeddings",))]
-        row = {"when": {}, "fixed": fixed, "defaults": self._usual(asked), "graph": graph}
-        row["lists"] = self._lists(config.to_dict(), graph["layers"]["rules"])
-        row["rope"] = self._rope(first, sequences)
-        if tied is not None:
-            row["when"]["tie_word_embeddings"] = tied
-        if self.wide_values is not None:
-            row["wide_values"] = self.wide_values
-        if self.kv_key:
-            row["heads"] = {"key": self.kv_key, "of": self.heads_key, "grouped": self.grouped}
-        if self._windows():
-            row["windows"] = self._windows()
-            row["longer"] = long
-        return row
-
-    def _role(self, first, key, sequences, samples):
-        """What becomes of the document where `key` has another value; samples that show it are kept."""
-        if self.roles.get(key) in ("fixed", "free"):  # in every document
-            return self.roles[key]
-        self.roles[key] = self._found_role(first, key, sequences, samples)
-        return self.roles[key]
-
-    def _found_role(self, first, key, sequences, samples):
-        base = first.values
-        seen = []
-        for other in self._others(key, base[key]):
-            sample = Sample(self._with(base, {key: other}), key)
-            try:
-                sample.document, _ = self.trace(sample.values, sequences)
-            except Exception:
-                continue
-            if _same_structure(first.document, sample.document):
-                seen.append(sample)
-            if len(seen) == (1 if key in self.roles else 2):
-                break
-        if not seen:
-            return "fixed"
-        if all(sample.document == first.document for sample in seen):
-            return "free"
-        if not _is_size(key, base[key]):
-            return "fixed"
-        samples.extend(seen)
-        return "symbol"
-
-    def _rope(self, first, sequences):
-        """The sorts of rotary embedding under which the document is the same, and the share of the heads that is turned."""
-        said = first.values.get("rope_parameters")
-        if not isinstance(said, dict):
-            return {"types": ["default"]}
-        nested = all(isinstance(part, dict) for part in said.values())
-        same = ["default"]
-        for sort, more in _ROPE_SORTS.items():
-            changed = copy.deepcopy(said)
-            for part in changed.values() if nested else [changed]:
-                part.update(more, rope_type=sort)
-            try:
-                document, _ = self.trace(dict(first.values, rope_parameters=changed), sequences)
-            except Exception:
-                continue
-            if document == first.document:
-                same.append(sort)
-        named = said if nested else {"": said}
-        shares = {name: part["partial_rotary_factor"] for name, part in named.items() if "partial_rotary_factor" in part}
-        return dict({"types": same}, **({"partial": shares if nested else shares[""]} if shares else {}))
-
-    def _lists(self, config, rules):
-        """What lists of layers that no rule asks say: other values may be other sizes."""
-        asked = {key for rule in rules for key in rule["by"]}
-        count = config[self.layers_key]
-        lists = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == count and key not in asked}
-        return {key: sorted(set(value), key=str) for key, value in lists.items() if not any(isinstance(item, (list, dict)) for item in value)}
-
-    def _usual(self, keys):
+    def usual(self, keys):
         """Values of keys that a config does not say; null where the class makes them of others."""
         usual = {key: self.defaults.get(key) for key in keys}
-        for other in [key for key in keys if _is_size(key, self.defaults.get(key)) and key != self.layers_key]:
+        for other in [key for key in keys if is_size(key, self.defaults.get(key)) and key != self.layers_key]:
             try:
                 changed = self.config_class(**{other: 2 * self.defaults[other]}).to_dict()
             except Exception:
@@ -360,100 +198,182 @@ class Recorder:
                     usual[key] = None
         return usual
 
-    def _with(self, base, changes):
-        values = dict(base, **changes)
-        if self.wide_values:
-            values["v_head_dim"] = values["qk_nope_head_dim"] + values["qk_rope_head_dim"]
-        if not self.grouped and self.kv_key:
-            values[self.kv_key] = values[self.heads_key]
+
+class Variant:
+    """One document: heads that share keys or not, tied embeddings or not, sequences within the windows or longer, switches as said."""
+
+    def __init__(self, known, grouped, tied, long, switched):
+        self.known, self.grouped, self.tied, self.long, self.switched = known, grouped, tied, long, switched
+        base = dict(known.defaults)
+        self.said = {key for key in base if key not in known.made and key not in ("architectures", "dtype", "torch_dtype")}
+        if "qk_rope_head_dim" in base:  # what is turned: the class makes head_dim of it
+            self.said.discard("head_dim")
+        if known.reads_head_dim:
+            base["head_dim"] = None
+            self.said.add("head_dim")
+        base[known.layers_key] = known.layers()
+        if tied is not None:
+            base["tie_word_embeddings"] = tied
+        self.base = self._with(base, switched)
+        self.base = self._small_config()
+
+    def _small_config(self):
+        """The config with a small size for each key, or with as many of them as it runs with."""
+        sizes = {key: found for key, value in self.base.items() if (found := self._small(key, value))}
+        small = self._with(self.base, {key: found[0] for key, found in sizes.items()})
+        error = self.known.error(small, self.said)
+        if error is None:
+            return small
+        values = self.base
+        if self.known.error(values, self.said) is not None:
+            values = self._with(values, {key: found[0] for key, found in sizes.items() if values[key] is None})
+        if self.known.error(values, self.said) is not None:
+            raise error
+        for key, found in sizes.items():
+            tried = (self._with(values, {key: size}) for size in found)
+            values = next((other for other in tried if self.known.error(other, self.said) is None), values)
         return values
 
-    def _others(self, key, value):
-        if isinstance(value, bool):
-            return [not value]
-        if _is_size(key, value):
-            sizes = _sizes_of(key)
-            if _is_window(key):
-                return [value + 6, value + 10]
-            if sizes and value == sizes[0]:
-                return list(sizes[1:])
-            return [value + 1, 2 * value, value + 2, value + 4]
-        if isinstance(value, float):
-            return [0.5 * value, 2.0 * value] if value else [0.1]
-        return []
+    def _small(self, key, value):
+        """Sizes to take for a key, the first first; None: its own."""
+        if key not in self.said or key == self.known.layers_key or key in self.known.kept:
+            return None
+        if is_window(key) and is_size(key, value) and value > 0:
+            return (61,) if self.long else (4099,)
+        sizes = sizes_of(key)
+        if value is None and (key == "head_dim" or key not in ROPE):
+            return sizes
+        if not is_size(key, value):
+            return None
+        if is_first(key):
+            return (1,)
+        return sizes if value > 0 or key == self.known.kv_key else None
 
-    def _add_joint(self, draw, base, symbols, sequences, samples):
-        for _ in range(6):
-            values = self._with(base, {key: draw.choice([base[key]] + self._others(key, base[key])) for key in symbols if key != self.layers_key})
-            sample = Sample(values)
-            try:
-                sample.document, _ = self.trace(values, sequences)
-            except Exception:
-                continue
-            if _same_structure(samples[0].document, sample.document):
-                samples.append(sample)
+    def _with(self, base, changes):
+        known = self.known
+        values = dict(base, **changes)
+        if known.wide_values:
+            values["v_head_dim"] = values["qk_nope_head_dim"] + values["qk_rope_head_dim"]
+        if not self.grouped and known.kv_key:
+            values[known.kv_key] = values[known.heads_key]
+        return values
+
+    def row(self):
+        known = self.known
+        document, self.shapes, config = known.of(self.base, self.said)
+        self.first = Sample(self.base, None, document)
+        self.samples = [self.first]
+        roles = {key: self._role(key) for key in sorted(self.base) if self._is_asked(key)}
+        kept = {key for key, role in roles.items() if role == "fixed" and is_size(key, self.base[key]) and key not in self.switched}
+        kept = {key for key in kept if self.base[key] != known.defaults[key] and known.defaults[key] is not None} - known.kept
+        if kept:
+            known.kept |= kept
+            return Variant(known, self.grouped, self.tied, self.long, self.switched).row()
+        symbols = [key for key, role in roles.items() if role == "symbol"]
+        self._add_joint([key for key, role in roles.items() if role != "fixed"])
+        heads = [key for key in symbols if sizes_of(key) and "head" in key and "dim" not in key]
+        widths = [key for key in symbols if sizes_of(key) == sizes_of("hidden_size")]
+        try:
+            merged = _merged([sample.document for sample in self.samples], Formulas(self.samples, symbols, heads, widths).of)
+        except Differs as error:
+            raise Problem("sizes that are sums of products of the config's keys", str(error), "")
+        merged["shape"]["layers"] = "=" + known.layers_key
+        graph = folded(merged, config.to_dict(), self.base, known.layers_key)
+        rules = graph["layers"]["rules"]
+        told = {key[1:] for rule in rules for key in rule["by"] if key[0] in "<%"}
+        ties = () if self.tied is None else ("tie_word_embeddings",)
+        row = {
+            "when": {key: self.tied for key in ties},
+            "fixed": {key: self.base[key] for key, role in roles.items() if role == "fixed" and key not in told},
+            "defaults": known.usual([known.layers_key, *symbols, *sorted(told), *known.windows, *self.switched, *ties]),
+            "graph": graph,
+            "lists": self._lists(config.to_dict(), rules),
+            "rope": self._rope(),
+        }
+        if known.wide_values is not None:
+            row["wide_values"] = known.wide_values
+        if known.kv_key:
+            row["heads"] = {"key": known.kv_key, "of": known.heads_key, "grouped": self.grouped}
+        if known.windows:
+            row.update(windows=known.windows, longer=self.long)
+        return row
+
+    def _is_asked(self, key):
+        known = self.known
+        if key not in self.said or is_name(key) or is_first(key) or key in ROPE or key in (known.layers_key, "tie_word_embeddings"):
+            return False
+        return not (key == known.kv_key and not self.grouped) and not (key == "v_head_dim" and known.wide_values)
+
+    def _sample(self, changes, changed=None, at=0):
+        """A sample of the same structure; None where the class has none at those values. `at`: the size it is run at; None: all."""
+        values = self._with(self.base, changes)
+        try:
+            document = self.known.of(values, self.said, None if at is None else self.shapes, at)[0]
+        except Exception:
+            return None
+        return Sample(values, changed, document) if _same_structure(self.first.document, document) else None
+
+    def _role(self, key):
+        """What becomes of the document where `key` has another value; samples that show it are kept."""
+        roles = self.known.roles
+        if roles.get(key) not in ("fixed", "free"):
+            roles[key] = self._found_role(key, 1 if key in roles else 2)
+        return roles[key]
+
+    def _found_role(self, key, wanted):
+        seen = []
+        for other in others(key, self.base[key]):
+            sample = self._sample({key: other}, key)
+            if sample is not None:
+                seen.append(sample)
+            if len(seen) == wanted:
+                break
+        if not seen:
+            return "fixed"
+        if all(sample.document == self.first.document for sample in seen):
+            return "free"
+        if not is_size(key, self.base[key]):
+            return "fixed"
+        self.samples.extend(seen)
+        return "symbol"
+
+    def _add_joint(self, keys):
+        """Samples in which all keys have other values, which the formulas must meet, too."""
+        draw, sizes = random.Random(1), [None, 4, 4, 4]  # one run at all sizes, others at the largest
+        for _ in range(24):
+            changes = {key: draw.choice([self.base[key]] + others(key, self.base[key])) for key in keys}
+            sample = self._sample(changes, at=sizes[-1])
+            if sample is not None:
+                self.samples.append(sample)
+                sizes.pop()
+            if not sizes:
                 return
+        raise Problem("a class that runs with several keys changed at once", "%d of 24 configs" % (4 - len(sizes)), "")
 
+    def _rope(self):
+        """The sorts of rotary embedding under which the document is the same, and the share of the heads that is turned."""
+        said = self.base.get("rope_parameters")
+        if not isinstance(said, dict):
+            return {"types": ["default"]}
+        nested = all(isinstance(part, dict) for part in said.values())
+        same = ["default"]
+        for sort, more in ROPE_SORTS.items():
+            changed = copy.deepcopy(said)
+            for part in changed.values() if nested else [changed]:
+                part.update(more, rope_type=sort)
+            sample = self._sample({"rope_parameters": changed})
+            if sample is not None and sample.document == self.first.document:
+                same.append(sort)
+        named = said if nested else {"": said}
+        shares = {name: part["partial_rotary_factor"] for name, part in named.items() if "partial_rotary_factor" in part}
+        return dict({"types": same}, **({"partial": shares if nested else shares[""]} if shares else {}))
 
-# --- layers
-
-def _folded(graph, config, base, layers_key):
-    """Layers of one kind stand once: a kind is what a layer's modules and calls are."""
-    count = base[layers_key]
-    prefix = _prefix_of(graph, count)
-    kinds, kind_of = [], []
-    for i in range(count):
-        own = "%s%d" % (prefix, i)
-        modules = [dict(row, name=row["name"][len(own):]) for row in graph["modules"] if row["name"] == own or row["name"].startswith(own + ".")]
-        calls = [dict(call, prefix="") for call in graph["calls"] if call["prefix"] == own + "."]
-        buffers = {name[len(own):]: row for name, row in graph["buffers"].items() if name.startswith(own + ".")}
-        kind = {"modules": modules, "calls": calls, "buffers": buffers}
-        if kind not in kinds:
-            kinds.append(kind)
-        kind_of.append(kinds.index(kind))
-    graph["buffers"] = {name: row for name, row in graph["buffers"].items() if not name.startswith(prefix)}
-    graph["modules"] = _marked(graph["modules"], lambda row: row["name"].startswith(prefix) and row["name"] != prefix)
-    graph["calls"] = _marked(graph["calls"], lambda call: call["prefix"].startswith(prefix))
-    graph["layers"] = {"rules": _rules(kind_of, config, base, count), "count": layers_key, "prefix": prefix, "kinds": kinds}
-    return graph
-
-
-def _prefix_of(graph, count):
-    prefixes = [call["prefix"] for call in graph["calls"] if call["layer"]]
-    stem = prefixes[0].rsplit(".", 2)[0] + "." if prefixes else ""
-    if prefixes != ["%s%d." % (stem, i) for i in range(count)]:
-        raise Problem("layers that are called once each, in their order", ", ".join(prefixes[:8]), "")
-    return stem
-
-
-def _marked(rows, is_layers):
-    """The rows of layers, which stand together, as one mark."""
-    at = [i for i, row in enumerate(rows) if is_layers(row)]
-    if at != list(range(at[0], at[-1] + 1)):
-        raise Problem("layers that follow each other", "something between them", "")
-    return rows[: at[0]] + [{"layers": True}] + rows[at[-1] + 1:]
-
-
-def _rules(kind_of, config, base, count):
-    """Which layer is of which kind: by lists of the config, by a number of layers that come first ("<key"), by a period ("%key")."""
-    if len(set(kind_of)) == 1:
-        return [{"by": [], "values": []}]
-    facts = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == count}
-    lists = sorted(facts)
-    for key in sorted(base):
-        if _is_first(key) and _is_size(key, base[key]):
-            facts["<" + key] = [i < base[key] for i in range(count)]
-        if any(name in key for name in _PERIODS) and _is_size(key, base[key]) and base[key] > 0:
-            facts["%" + key] = [(i + 1) % base[key] == 0 for i in range(count)]
-    rules = []
-    for number in (1, 2):
-        for keys in itertools.combinations(lists + sorted(key for key in facts if key not in lists), number):
-            kinds, rows = {}, list(zip(*(facts[key] for key in keys)))
-            if all(kinds.setdefault(json.dumps(row), kind) == kind for row, kind in zip(rows, kind_of)):
-                rules.append({"by": list(keys), "values": [[json.loads(row), kind] for row, kind in kinds.items()]})
-        if rules:
-            return rules
-    raise Problem("layers whose kinds the config tells", "%s with %s" % (kind_of, sorted(facts)), "")
+    def _lists(self, config, rules):
+        """What lists of layers that no rule asks say: other values may be other sizes."""
+        asked = {key for rule in rules for key in rule["by"]}
+        count = config[self.known.layers_key]
+        lists = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == count and key not in asked}
+        return {key: sorted(set(value), key=str) for key, value in lists.items() if not any(isinstance(item, (list, dict)) for item in value)}
 
 
 class _Pool:
@@ -484,4 +404,4 @@ def _pooled(recorded):
 
 
 def family(options):
-    return Recorder(options).record()
+    return Class(options).record()

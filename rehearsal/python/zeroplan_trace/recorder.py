@@ -157,7 +157,10 @@ class Recorder:
         return made
 
     def constant(self, tensor):
+        view = self.storage_known(tensor)
         number = self.new(tensor, bool(tensor.requires_grad))
+        if view:  # of a tensor that comes to the GPU when it is read
+            return
         self._add(("op", {"op": "full", "in": [], "out": [number], "no_grad": True}))
 
     def _bring(self, tensor):

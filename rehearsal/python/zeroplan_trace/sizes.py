@@ -83,3 +83,27 @@ def shape_formulas(grid, recorders):
             shape.append(formula)
         shapes.append(shape)
     return shapes
+
+
+def shapes_like(point, recorder, like):
+    """shape_formulas of a run at one point, as multiples of those in `like`; None where they are no multiples."""
+    batch, sequence = point
+    basis = (1, batch, sequence, batch * sequence)
+    if len(recorder.rows) != len(like):
+        raise DependsOnSize("%d tensors, and %d" % (len(recorder.rows), len(like)))
+    shapes = []
+    for row, known in zip(recorder.rows, like):
+        if len(row.shape) != len(known):
+            raise DependsOnSize("a tensor of %d sizes, and one of %d" % (len(row.shape), len(known)))
+        shape = []
+        for value, formula in zip(row.shape, known):
+            if isinstance(formula, list):
+                share = Fraction(value) / sum(Fraction(factor) * size for factor, size in zip(formula, basis))
+                formula = [Fraction(factor) * share for factor in formula]
+                if sum(factor != 0 for factor in formula) > 1 and any(factor.denominator != 1 for factor in formula):
+                    return None
+                shape.append([_number(factor) for factor in formula])
+            else:
+                shape.append(value)
+        shapes.append(shape)
+    return shapes

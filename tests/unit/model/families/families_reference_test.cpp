@@ -67,7 +67,7 @@ void check_layouts(const Json& root, ExpertLayout experts) {
   for (const Json& row : root.find("layouts")->items()) {
     const Json& config = *row.find("config");
     INFO(config.dump());
-    const Model model = read_model(config, "layout", "", experts);
+    const Model model = read_model(config, "layout", "", {.experts = experts});
     CHECK(first_difference(parameter_lines(model), recorded(*row.find("parameters"))) == "");
     CHECK(first_difference(module_lines(model), recorded(*row.find("modules"))) == "");
     CHECK(count_parameters(model).total.count() == row.find("total")->as_integer());

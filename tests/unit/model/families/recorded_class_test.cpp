@@ -41,8 +41,25 @@ Json family() {
           "kinds": [0, 1]}}}]})");
 }
 
-std::optional<Json> made(const std::string& config, const RecordedUse& use = {"", 100}) {
-  return document_of_family(family(), "test", json(config), use);
+RecordedClass asked(const std::string& config,
+                    const std::string& attention = "",
+                    std::int64_t sequence = 100) {
+  return read_recorded(family(),
+                       "test",
+                       json(config),
+                       ModelUse{.attention = attention, .sequence_length = sequence});
+}
+
+std::optional<Json> made(const std::string& config,
+                         const std::string& attention = "",
+                         std::int64_t sequence = 100) {
+  return asked(config, attention, sequence).document;
+}
+
+// "key: what was recorded", of a config that the class was not recorded for.
+std::string missing(const std::string& config, std::int64_t sequence = 100) {
+  const RecordedClass found = asked(config, "", sequence);
+  return found.key + ": " + found.expected.english();
 }
 
 }  // namespace
@@ -100,11 +117,28 @@ TEST_CASE("what was not recorded is not made up") {
   CHECK_FALSE(made(R"({"kv": 2, "rope_scaling": {"rope_type": "longrope"}})"));
   CHECK_FALSE(made(R"({"kv": 2, "rope_parameters": {"full": {"rope_type": "dynamic"}}})"));
   CHECK_FALSE(made(R"({"kv": 2, "partial_rotary_factor": 0.25})"));
-  CHECK_FALSE(made(R"({"kv": 2})", {"eager", 100}));
-  CHECK_FALSE(made(R"({"kv": 2})", {"", 101}));  // longer than the window
-  CHECK(made(R"({"kv": 2, "window": 200})", {"sdpa", 101}));
-  CHECK_FALSE(recorded_document(json(R"({"model_type": "nobody"})"), {}));
-  CHECK_FALSE(recorded_document(json(R"({"model_type": 7})"), {}));
+  CHECK_FALSE(made(R"({"kv": 2})", "eager"));
+  CHECK_FALSE(made(R"({"kv": 2})", "", 101));  // longer than the window
+  CHECK(made(R"({"kv": 2, "window": 200})", "sdpa", 101));
+  CHECK_FALSE(recorded_class(json(R"({"model_type": "nobody"})"), {}));
+  CHECK_FALSE(recorded_class(json(R"({"model_type": 7})"), {}));
+}
+
+TEST_CASE("a config that was not recorded is told the key, and what was recorded") {
+  CHECK(missing(R"({"kv": 2, "hidden_act": "gelu"})") == "hidden_act: \"silu\"");
+  CHECK(missing(R"({"kv": 8})") == "kv: a number that divides heads");
+  CHECK(missing(R"({"kv": 2, "heads": 7})") ==
+        "hidden: sizes of which hidden*3/heads+2*kv-1 is a whole number");
+  CHECK(missing(R"({"kv": 2, "depth": 100000})") == "depth: 1 to 1024");
+  CHECK(missing(R"({"kv": 2, "rope_parameters": {"full": {"rope_type": "dynamic"}}})") ==
+        R"(rope_parameters/rope_type: ["default","yarn"])");
+  CHECK(asked(R"({"kv": 2})", "eager").key == "attn_implementation");
+}
+
+TEST_CASE("a document is of the sequences on its side of the windows") {
+  const SequenceRange within = asked(R"({"kv": 2})").lengths;
+  CHECK(within.contains(100));
+  CHECK_FALSE(within.contains(101));
 }
 
 TEST_CASE("every class of data/families gives a document that is planned") {
@@ -118,9 +152,19 @@ TEST_CASE("every class of data/families gives a document that is planned") {
     CHECK(listed.find("`" + recorded.find("model_type")->as_string() + "`") != std::string::npos);
     ++classes;
     int documents = 0;
+    std::string missing;
     for (const Json& document : recorded.find("documents")->items()) {
       Json config = Json::object({{"model_type", *recorded.find("model_type")}});
       for (const auto& [key, value] : document.find("when")->members()) config[key] = value;
+      for (const char* key :
+           {"hidden_size", "intermediate_size", "vocab_size", "num_attention_heads"}) {
+        const Json* usual = document.find("defaults")->find(key);
+        if (usual != nullptr) config[key] = *usual;
+      }
+      for (const auto& [key, usual] : document.find("defaults")->members()) {
+        if (usual.is_null() && key.find("_head") == std::string::npos) config[key] = 16;
+        if (usual.is_null() && key.starts_with("linear_")) config[key] = 16;
+      }
       // A few layers of each kind, and sizes that divide each other.
       const Json& layers = *document.find("graph")->find("layers");
       config[layers.find("count")->as_string()] = 2;
@@ -150,13 +194,19 @@ TEST_CASE("every class of data/families gives a document that is planned") {
         }
         config[name] = std::move(types);
       }
-      const auto graph = recorded_document(config, {"", longer ? 1024 : 256});
+      const RecordedClass found = read_recorded(recorded,
+                                                std::string(file.path),
+                                                config,
+                                                ModelUse{.sequence_length = longer ? 1024 : 256});
+      const std::optional<Json>& graph = found.document;
+      missing += found.key + " ";
       if (!graph) continue;
       ++documents;
       const Model model = read_model(*graph, std::string(file.path));
       CHECK(count_parameters(model).total.count() > 0);
       REQUIRE(traced_graph_of(model) != nullptr);
     }
+    INFO(missing);
     CHECK(documents > 0);
   }
   CHECK(classes > 0);

@@ -106,8 +106,7 @@ TEST_CASE("Adapters on every linear layer are on routers, too, whose mixture sta
                                "moe_intermediate_size":32,"head_dim":16)",
         R"("model_type":"mixtral","num_local_experts":4,"num_experts_per_tok":2)"}) {
     const std::string config = std::string("{") + kind + "," + kSizes + "}";
-    const Model base = read_model(
-        parse_json(config, "config.json").root, "config.json", "", ExpertLayout::modules);
+    const Model base = read_model(parse_json(config, "config.json").root, "config.json", "");
     const LoraOptions lora = adapters(all_linear_targets(base));
     const Model model = with_lora(base, lora);
     CAPTURE(kind);

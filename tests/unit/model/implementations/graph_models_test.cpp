@@ -82,7 +82,7 @@ TEST_CASE("Graphs of experts in two parameters are whole, as one kernel and as a
         read_model(parse_json(R"({"model_type": )" + type + sizes + "}", "test").root,
                    "test",
                    "",
-                   ExpertLayout::fused);
+                   {.experts = ExpertLayout::fused});
     for (const int capability : {80, 90}) {
       GraphOptions o = options();
       o.transformers = {5, 17};

@@ -27,8 +27,10 @@ Model traced(const std::string& name) {
 }
 
 Model described(const std::string& name, ExpertLayout experts = ExpertLayout::modules) {
-  return read_model(
-      read_json_file(kFolder + name + ".config.json").root, name + ".config.json", "", experts);
+  return read_model(read_json_file(kFolder + name + ".config.json").root,
+                    name + ".config.json",
+                    "",
+                    {.experts = experts});
 }
 
 GraphOptions options_of(std::int64_t batch, std::int64_t sequence) {

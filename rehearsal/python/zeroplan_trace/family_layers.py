@@ -1,0 +1,66 @@
+"""Layers of a class: each kind once, and the rule by which the config tells a layer's kind."""
+
+import itertools
+import json
+
+from .config_keys import is_first, is_period, is_size
+from .problem import Problem
+
+
+def folded(graph, config, base, layers_key):
+    """Layers of one kind stand once: a kind is what a layer's modules and calls are."""
+    count = base[layers_key]
+    prefix = _prefix_of(graph, count)
+    kinds, kind_of = [], []
+    for i in range(count):
+        own = "%s%d" % (prefix, i)
+        modules = [dict(row, name=row["name"][len(own):]) for row in graph["modules"] if row["name"] == own or row["name"].startswith(own + ".")]
+        calls = [dict(call, prefix="") for call in graph["calls"] if call["prefix"] == own + "."]
+        buffers = {name[len(own):]: row for name, row in graph["buffers"].items() if name.startswith(own + ".")}
+        kind = {"modules": modules, "calls": calls, "buffers": buffers}
+        if kind not in kinds:
+            kinds.append(kind)
+        kind_of.append(kinds.index(kind))
+    graph["buffers"] = {name: row for name, row in graph["buffers"].items() if not name.startswith(prefix)}
+    graph["modules"] = _marked(graph["modules"], lambda row: row["name"].startswith(prefix) and row["name"] != prefix)
+    graph["calls"] = _marked(graph["calls"], lambda call: call["prefix"].startswith(prefix))
+    graph["layers"] = {"rules": _rules(kind_of, config, base, count), "count": layers_key, "prefix": prefix, "kinds": kinds}
+    return graph
+
+
+def _prefix_of(graph, count):
+    prefixes = [call["prefix"] for call in graph["calls"] if call["layer"]]
+    stem = prefixes[0].rsplit(".", 2)[0] + "." if prefixes else ""
+    if prefixes != ["%s%d." % (stem, i) for i in range(count)]:
+        raise Problem("layers that are called once each, in their order", ", ".join(prefixes[:8]), "")
+    return stem
+
+
+def _marked(rows, is_layers):
+    """The rows of layers, which stand together, as one mark."""
+    at = [i for i, row in enumerate(rows) if is_layers(row)]
+    if at != list(range(at[0], at[-1] + 1)):
+        raise Problem("layers that follow each other", "something between them", "")
+    return rows[: at[0]] + [{"layers": True}] + rows[at[-1] + 1:]
+
+
+def _rules(kind_of, config, base, count):
+    """Which layer is of which kind: by lists of the config, by a number of layers that come first ("<key"), by a period ("%key")."""
+    if len(set(kind_of)) == 1:
+        return [{"by": [], "values": []}]
+    facts = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == count}
+    lists = sorted(facts)
+    for key in sorted(base):
+        if is_first(key) and is_size(key, base[key]):
+            facts["<" + key] = [i < base[key] for i in range(count)]
+        if is_period(key) and is_size(key, base[key]) and base[key] > 0:
+            facts["%" + key] = [(i + 1) % base[key] == 0 for i in range(count)]
+    rules = []
+    for number in (1, 2):
+        for keys in itertools.combinations(lists + sorted(key for key in facts if key not in lists), number):
+            kinds, rows = {}, list(zip(*(facts[key] for key in keys)))
+            if all(kinds.setdefault(json.dumps(row), kind) == kind for row, kind in zip(rows, kind_of)):
+                rules.append({"by": list(keys), "values": [[json.loads(row), kind] for row, kind in kinds.items()]})
+        if rules:
+            return rules
+    raise Problem("layers whose kinds the config tells", "%s with %s" % (kind_of, sorted(facts)), "")
