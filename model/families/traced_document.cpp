@@ -278,6 +278,19 @@ TransformerShape read_shape(TracedReader& reader, const Json& document, const Mo
   return shape;
 }
 
+// What the class does with its logits before the loss: a factor, or a tanh between two.
+void note_logits(const TracedGraph& graph, TransformerShape& shape) {
+  bool is_head = false;
+  for (const TracedEvent& e :
+       graph.blocks[static_cast<std::size_t>(graph.calls.back().block)].events) {
+    is_head = is_head || e.kind == TracedEvent::Kind::category;
+    if (!is_head || e.kind != TracedEvent::Kind::operation || e.name == "linear") continue;
+    if (e.name != "mul" && e.name != "div" && e.name != "tanh") break;
+    shape.logits_softcap = shape.logits_softcap || e.name == "tanh";
+    shape.logits_scaled = !shape.logits_softcap;
+  }
+}
+
 bool is_list(TracedReader& reader, const Json& document, std::string_view key) {
   const Json* said = document.find(key);
   if (said != nullptr && said->is_array() && !said->items().empty()) return true;
@@ -381,6 +394,7 @@ Model read_traced_document(const Json& document,
   Checker(reader, model, graph).check();
   model.shape = read_shape(reader, document, model);
   reader.throw_problems();
+  note_logits(graph, model.shape);
   note_routed(graph, model);
   const std::string dtype = optional_text(document, "dtype");
   if (dtype == "bf16") model.torch_dtype = "bfloat16";

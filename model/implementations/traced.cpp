@@ -110,6 +110,7 @@ class Player {
         drop(e);
         return i;
       case TracedEvent::Kind::category:
+        if (e.name == "logits" && has_other_loss()) return other_loss(i);
         t_.set_category(e.name == "logits" ? MemoryCategory::logits : MemoryCategory::activations);
         return i;
       case TracedEvent::Kind::operation:
@@ -117,6 +118,41 @@ class Player {
         return i;
     }
     return i;
+  }
+
+  // Whether a trainer, or Liger, computes what it needs from the hidden states in code of its own.
+  bool has_other_loss() const {
+    return c_.options.fused_loss || c_.options.scores.code != TokenScores::none;
+  }
+
+  // The rest of the last block by that code: from `i` on the class multiplies the hidden states
+  // with the vocabulary's matrix and makes a loss of the logits. Returns the last event.
+  std::size_t other_loss(std::size_t i) {
+    const TracedEvent* head = i + 1 < block_.events.size() ? &block_.events[i + 1] : nullptr;
+    const auto matrix = std::find_if(
+        block_.events.begin() + static_cast<std::ptrdiff_t>(i),
+        block_.events.end(),
+        [](const TracedEvent& e) {
+          return e.kind == TracedEvent::Kind::operation && e.name == "linear" && e.in.size() > 1 &&
+                 e.in[1].kind == TracedOperand::Kind::parameter;
+        });
+    const bool whole = head != nullptr && head->kind == TracedEvent::Kind::enter &&
+                       head->tensor >= 0 && matrix != block_.events.end();
+    if (!whole) no_head();
+    tie(*matrix);
+    std::string_view weight = matrix->in[1].name;
+    weight.remove_suffix(std::min(weight.size(), std::string_view(".weight").size()));
+    const hf::CausalHead causal{.module = inside(head->name), .embedding = weight};
+    values_.at(block_.output) = hf::causal_loss(t_, c_, causal, values_.at(head->tensor));
+    return block_.events.size() - 1;
+  }
+
+  [[noreturn]] void no_head() const {
+    throw InputError(Diagnostic{"",
+                                c_.options.fused_loss ? "/workload/fused_loss" : "/workload/trainer",
+                                "a class whose logits are one product with the vocabulary's matrix",
+                                in_quotes(c_.model.architecture),
+                                ""});
   }
 
   // The module's name within the one that runs; empty where it is not inside it.
@@ -165,12 +201,16 @@ class Player {
     }
   }
 
-  void operation(const TracedEvent& e) {
+  void tie(const TracedEvent& e) {
     for (const TracedOperand& operand : e.in) {
       if (operand.kind != TracedOperand::Kind::parameter) continue;
       const auto tie = place_.ties.find(operand.name);
       if (tie != place_.ties.end()) t_.tie(t_.parameter(operand.name), tie->second);
     }
+  }
+
+  void operation(const TracedEvent& e) {
+    tie(e);
     try {
       play_operation(values_, e);
     } catch (const std::logic_error& broken) {
@@ -453,11 +493,6 @@ void check_options(const TracedGraph& graph, const GraphOptions& options) {
            "1 for a traced model",
            std::to_string(options.sequence_parallel),
            "");
-  if (options.fused_loss)
-    refuse("/workload/fused_loss",
-           "false for a traced model",
-           "true",
-           "trace the model with Liger's kernels in it");
   if (options.tiled_mlp) refuse("/workload/tiled_mlp", "false for a traced model", "true", "");
   if (graph.attention.empty()) return;
   const std::string asked(name(kAttentionNames, options.attention));

@@ -117,6 +117,43 @@ TEST_CASE("a traced model takes what the family takes, pass by pass") {
   }
 }
 
+TEST_CASE("a trainer's own code takes a traced model's hidden states, as it takes the family's") {
+  for (const char* name : {"llama", "qwen3", "gpt2"}) {
+    for (const auto code : {TokenScores::whole,
+                            TokenScores::rows,
+                            TokenScores::kernel,
+                            TokenScores::chunks,
+                            TokenScores::wide}) {
+      GraphOptions options = options_of(2, 1024);
+      options.scores.code = code;
+      INFO(name << " " << static_cast<int>(code));
+      const Walked a(build_graph(traced(name), options)), b(build_graph(described(name), options));
+      INFO(difference(a, b));
+      CHECK(a.peak == b.peak);
+      CHECK(a.walk.gradients() == b.walk.gradients());
+    }
+  }
+}
+
+TEST_CASE("a traced model has Liger's loss, where the family has nothing else of it") {
+  GraphOptions options = options_of(2, 1024);
+  options.fused_loss = true;
+  const Walked a(build_graph(traced("gpt2"), options)), b(build_graph(described("gpt2"), options));
+  INFO(difference(a, b));
+  CHECK(a.peak == b.peak);
+}
+
+TEST_CASE("a traced model whose logits are no product with a matrix has its own loss alone") {
+  Json document = document_of("gpt2");
+  for (Json& event : document["blocks"].items().back()["events"].items()) {
+    const Json* op = event.find("op");
+    if (op != nullptr && op->as_string() == "linear") event["op"] = "unheard_of";
+  }
+  GraphOptions options = options_of(2, 1024);
+  options.scores.code = TokenScores::whole;
+  CHECK_THROWS_AS(build_graph(read_model(document, "gpt2"), options), InputError);
+}
+
 TEST_CASE("linear attention of a traced model is one operation, by either code") {
   const Model a = traced("qwen3_5"), b = described("qwen3_5");
   CHECK(has_linear_attention(a));
@@ -196,9 +233,6 @@ TEST_CASE("what a traced model has no description for is refused by its name") {
   GraphOptions options = options_of(1, 512);
   options.attention = Attention::eager;
   CHECK(pointer_of(options) == "/workload/attention");
-  options = options_of(1, 512);
-  options.fused_loss = true;
-  CHECK(pointer_of(options) == "/workload/fused_loss");
   options = options_of(1, 512);
   options.tensor_parallel = 2;
   CHECK(pointer_of(options) == "/workload/tensor_parallel");
