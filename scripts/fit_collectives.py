@@ -2,7 +2,7 @@
 """Fits collectives over NVLink (equation [T12]) to published nccl-tests curves.
 
 One set of numbers a GPU describes all-gather, reduce-scatter, all-reduce and all-to-all of 2, 4
-and 8 ranks. Prints the values of gpu_coefficients.cpp with the errors of each curve; --sample
+and 8 ranks. Prints the values of profiles/coefficients.json with the errors of each curve; --sample
 writes tests/published/collective_times.json.
 
     fit_collectives.py nccl_curves.csv practical.json [--sample tests/published/collective_times.json]

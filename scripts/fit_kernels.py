@@ -2,7 +2,7 @@
 """Fits the shape curve of matrix products (equation [T6]) to published timings.
 
 One shape set a GPU, one level a source: tables of single kernels differ from profiles of busy
-GPUs in level, hardly in shape. Prints the lines of kMatmulSets (model/cost/gpu_coefficients.cpp)
+GPUs in level, hardly in shape. Prints the values of profiles/coefficients.json
 with the errors of each source; --sample writes tests/published/gemm_times.json, whose bounds are then set from what the test finds
 (ZEROPLAN_SHOW_ERRORS=1).
 
@@ -125,8 +125,9 @@ def fit(card, by_source):
             best = found
     levels, k0, wave, t0, factors, memory = unpack(best.x, len(names))
     size = np.abs(errors(best.x))
-    print(f'    {{"{GPU}", {k0:.0f}, {wave:.2f}, {t0:.2f}, {factors[1]:.2f}, {factors[2]:.2f}, '
-          f"{factors[3]:.2f}, {memory:.3f}}},")
+    fitted = {"matmul_prologue_depth": k0, "matmul_wave_share": wave, "matmul_fixed_seconds": t0 * 1e-6, "matmul_tile_128x128": factors[1],
+              "matmul_tile_128x64": factors[2], "matmul_tile_64x64": factors[3], "matmul_memory_efficiency": memory}
+    print(f"{GPU}: " + ", ".join(f'"{name}": {value:.3g}' for name, value in fitted.items()))
     for i, name in enumerate(names):
         mine = index == i
         large = mine & (shapes[:, 1:4].min(axis=1) >= 1024)

@@ -80,7 +80,7 @@ class Fit {
     for (const Observation& row : rows_) {
       std::vector<std::size_t> of_row;
       const bool of_memory = row.kind == ObservationKind::memory;
-      for (const CoefficientInfo& entry : kCoefficients) {
+      for (const CoefficientInfo& entry : coefficient_rows()) {
         const double sd = row.table.relative_sd(entry.id);
         const double value = row.table[entry.id];
         if (sd <= 0.0 || value <= 0.0 || is_memory_coefficient(entry.id) != of_memory) continue;

@@ -1,17 +1,92 @@
 #include "model/cost/coefficients.hpp"
 
+#include <algorithm>
+#include <vector>
+
 #include "base/check.hpp"
+#include "base/embedded.hpp"
+#include "base/enumerator_names.hpp"
+#include "base/json.hpp"
 
 namespace zeroplan {
+namespace {
 
-const CoefficientInfo& info(Coefficient id) {
-  const CoefficientInfo& row = kCoefficients[static_cast<std::size_t>(id)];
-  ZP_CHECK(row.id == id, "kCoefficients is out of order");
-  return row;
+constexpr auto kNames = enumerator_names<Coefficient, kCoefficientCount>();
+
+// profiles/coefficients.json, whose texts the rows point into.
+class Table {
+ public:
+  Table() {
+    ZP_CHECK(member(document_, "coefficients").members().size() == kCoefficientCount,
+             "profiles/coefficients.json has a row for each coefficient");
+    for (std::size_t i = 0; i < kCoefficientCount; ++i) rows[i] = row(i);
+    for (const Json& set : member(document_, "gpus").items()) {
+      for (const auto& [name, value] : member(set, "values").members()) {
+        gpus.push_back({id_of(name),
+                        text(set, "gpu"),
+                        value.items()[0].as_number(),
+                        value.items()[1].as_number(),
+                        text(set, "provenance")});
+      }
+    }
+    for (const Json& one : member(document_, "alike").items()) {
+      alike.push_back({text(one, "gpu"), text(one, "like"), text(one, "reason")});
+    }
+  }
+
+ private:
+  static const Json& member(const Json& object, std::string_view key) {
+    const Json* found = object.find(key);
+    ZP_CHECK(found != nullptr, "profiles/coefficients.json: " + std::string(key));
+    return *found;
+  }
+  static std::string_view text(const Json& object, std::string_view key) {
+    return member(object, key).as_string();
+  }
+  static Coefficient id_of(std::string_view name) {
+    const auto* const found = std::find(kNames.begin(), kNames.end(), name);
+    ZP_CHECK(found != kNames.end(), "profiles/coefficients.json: " + std::string(name));
+    return static_cast<Coefficient>(found - kNames.begin());
+  }
+
+  CoefficientInfo row(std::size_t i) const {
+    const Json& said = member(member(document_, "coefficients"), kNames[i]);
+    const std::vector<Json>& bounds = member(said, "bounds").items();
+    return {static_cast<Coefficient>(i),
+            kNames[i],
+            text(said, "unit"),
+            member(said, "value").as_number(),
+            member(said, "relative_sd").as_number(),
+            bounds[0].as_number(),
+            bounds[1].as_number(),
+            text(said, "provenance"),
+            text(said, "used_by")};
+  }
+
+  static constexpr const char* kPath = "profiles/coefficients.json";
+  Json document_ = parse_json(embedded_file(kPath), kPath).root;
+
+ public:
+  std::array<CoefficientInfo, kCoefficientCount> rows{};
+  std::vector<GpuCoefficient> gpus;
+  std::vector<GpuAnalogue> alike;
+};
+
+const Table& table() {
+  static const Table once;
+  return once;
 }
 
+}  // namespace
+
+const std::array<CoefficientInfo, kCoefficientCount>& coefficient_rows() { return table().rows; }
+std::span<const GpuCoefficient> gpu_coefficients() { return table().gpus; }
+std::span<const GpuAnalogue> gpu_analogues() { return table().alike; }
+
+const CoefficientInfo& info(Coefficient id) { return table().rows[static_cast<std::size_t>(id)]; }
+
 Coefficients::Coefficients() {
-  for (const CoefficientInfo& row : kCoefficients) set(row.id, row.value, row.relative_sd);
+  for (const CoefficientInfo& row : coefficient_rows()) set(row.id, row.value, row.relative_sd);
 }
 
 Coefficients::Coefficients(std::string_view gpu_key, std::span<const CoefficientValue> profile)
@@ -42,7 +117,7 @@ void Coefficients::take_gpu(std::string_view gpu_key, std::span<const Coefficien
 }
 
 std::optional<Coefficient> find_coefficient(std::string_view name) {
-  for (const CoefficientInfo& row : kCoefficients) {
+  for (const CoefficientInfo& row : coefficient_rows()) {
     if (row.name == name) return row.id;
   }
   return std::nullopt;

@@ -1,8 +1,8 @@
 // THE table of constants that were measured, fitted or assumed: name, unit, value, spread, bounds,
 // where it comes from and who uses it. A formula never holds such a number itself.
 //
-// kCoefficients has a row for each, with the value for a GPU that nobody measured;
-// kGpuCoefficients has what is known of single GPUs. Coefficients is the set for one machine:
+// profiles/coefficients.json has a row for each, with the value for a GPU that nobody measured, and
+// what is known of single GPUs. Coefficients is the set for one machine:
 // GPU rows over general ones, then what a measured profile or a calibration says. Every cost
 // function takes such a set, so that moving one value and asking again gives its share of an
 // interval.
@@ -165,7 +165,7 @@ enum class Coefficient {
   tensor_rank_wait_seconds,
   triton_attention_efficiency_64,
   triton_attention_efficiency_128,
-  // the embedded runtime on CPU ranks (cpu_coefficient_rows.hpp)
+  // the embedded runtime on CPU ranks (equations [T19] and [T20])
   cpu_product_rate,
   cpu_pack_seconds,
   cpu_strided_pack_seconds,
@@ -213,7 +213,8 @@ struct CoefficientInfo {
 
 inline constexpr std::size_t kCoefficientCount =
     static_cast<std::size_t>(Coefficient::cpu_collective_seconds) + 1;
-extern const std::array<CoefficientInfo, kCoefficientCount> kCoefficients;
+// In the order of the enum.
+const std::array<CoefficientInfo, kCoefficientCount>& coefficient_rows();
 
 const CoefficientInfo& info(Coefficient id);
 
@@ -241,13 +242,13 @@ const GpuAnalogue* gpu_analogue(std::string_view gpu_key);  // null where there 
 std::optional<Coefficient> find_coefficient(std::string_view name);
 
 // The row of the tables that a GPU's value comes from: the prefix of its row in
-// kGpuCoefficients, its analogue's too, or "" for the row of kCoefficients. GPUs with the same
-// row share one value, and a fit fits it once.
+// gpu_coefficients(), its analogue's too, or "" for the row of coefficient_rows(). GPUs with the
+// same row share one value, and a fit fits it once.
 std::string_view row_for_gpu(Coefficient id, std::string_view gpu_key);
 
 // What a measured profile or a calibration says of a coefficient. With a prefix it stands in for
-// the tables' row of that prefix, or is a new one; without it for the row of kCoefficients, which
-// rows of GPUs stand over.
+// the tables' row of that prefix, or is a new one; without it for the row of coefficient_rows(),
+// which rows of GPUs stand over.
 struct CoefficientValue {
   Coefficient id;
   std::string gpu_key_prefix;

@@ -127,7 +127,7 @@ class ProfileReader {
 
   void unknown(const std::string& name, const std::string& at) {
     std::vector<std::string_view> names;
-    for (const CoefficientInfo& row : kCoefficients) names.push_back(row.name);
+    for (const CoefficientInfo& row : coefficient_rows()) names.push_back(row.name);
     for (const MachineFigure& row : kMachineFigures) names.push_back(row.name);
     wrong(at + "/name",
           "a coefficient or a figure of the machine",

@@ -129,13 +129,13 @@ class Player {
   // with the vocabulary's matrix and makes a loss of the logits. Returns the last event.
   std::size_t other_loss(std::size_t i) {
     const TracedEvent* head = i + 1 < block_.events.size() ? &block_.events[i + 1] : nullptr;
-    const auto matrix = std::find_if(
-        block_.events.begin() + static_cast<std::ptrdiff_t>(i),
-        block_.events.end(),
-        [](const TracedEvent& e) {
-          return e.kind == TracedEvent::Kind::operation && e.name == "linear" && e.in.size() > 1 &&
-                 e.in[1].kind == TracedOperand::Kind::parameter;
-        });
+    const auto matrix = std::find_if(block_.events.begin() + static_cast<std::ptrdiff_t>(i),
+                                     block_.events.end(),
+                                     [](const TracedEvent& e) {
+                                       return e.kind == TracedEvent::Kind::operation &&
+                                              e.name == "linear" && e.in.size() > 1 &&
+                                              e.in[1].kind == TracedOperand::Kind::parameter;
+                                     });
     const bool whole = head != nullptr && head->kind == TracedEvent::Kind::enter &&
                        head->tensor >= 0 && matrix != block_.events.end();
     if (!whole) no_head();
@@ -148,11 +148,12 @@ class Player {
   }
 
   [[noreturn]] void no_head() const {
-    throw InputError(Diagnostic{"",
-                                c_.options.fused_loss ? "/workload/fused_loss" : "/workload/trainer",
-                                "a class whose logits are one product with the vocabulary's matrix",
-                                in_quotes(c_.model.architecture),
-                                ""});
+    throw InputError(
+        Diagnostic{"",
+                   c_.options.fused_loss ? "/workload/fused_loss" : "/workload/trainer",
+                   "a class whose logits are one product with the vocabulary's matrix",
+                   in_quotes(c_.model.architecture),
+                   ""});
   }
 
   // The module's name within the one that runs; empty where it is not inside it.

@@ -36,7 +36,7 @@ Spread exactly(double value) { return {value, value, value, 3, 1}; }
 Coefficients other_machine() {
   Coefficients c;
   int i = 0;
-  for (const CoefficientInfo& row : kCoefficients) {
+  for (const CoefficientInfo& row : coefficient_rows()) {
     if (!row.name.starts_with("cpu_") || row.provenance.find("own kernels") == row.provenance.npos)
       continue;
     if (row.id == C::cpu_pack_seconds || row.id == C::cpu_cached_bytes) continue;

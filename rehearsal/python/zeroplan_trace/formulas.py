@@ -65,7 +65,7 @@ class Formulas:
         most = min(_MOST_TERMS, points - 1)  # with as many terms as points every number is a sum
         found = self._sum(products, numbers, most)
         if found:
-            return "=" + found
+            return ("=" if all(number.denominator == 1 for number in numbers) else "~") + found
         for key in keys:  # a share: so many of the experts
             over = self._sum(products, [number * value for number, value in zip(numbers, self.vectors[key])], most)
             if over:

@@ -49,7 +49,7 @@ std::string short_number(double value) {
 std::string coefficient_table() {
   std::string table = "| name | unit | value | relative sd | where it comes from | used by |\n";
   table += "|---|---|---|---|---|---|\n";
-  for (const CoefficientInfo& row : kCoefficients) {
+  for (const CoefficientInfo& row : coefficient_rows()) {
     table += "| `" + std::string(row.name) + "` | " + std::string(row.unit) + " | " +
              Json(row.value).dump() + " | " + Json(row.relative_sd).dump() + " | " +
              std::string(row.provenance) + " | " + std::string(row.used_by) + " |\n";
@@ -116,7 +116,7 @@ TEST_CASE("every test that docs/model.md names is there") {
 }
 
 TEST_CASE("every coefficient has a unit, bounds around its value and an origin") {
-  for (const CoefficientInfo& row : kCoefficients) {
+  for (const CoefficientInfo& row : coefficient_rows()) {
     INFO(row.name);
     CHECK(&info(row.id) == &row);
     CHECK_FALSE(row.unit.empty());

@@ -271,7 +271,7 @@ TEST_CASE("memory_coefficients() are those that a prediction of memory depends o
     plans.push_back(plan);
   }
   const std::span<const Coefficient> ids = memory_coefficients();
-  for (const CoefficientInfo& row : kCoefficients) {
+  for (const CoefficientInfo& row : coefficient_rows()) {
     INFO(row.name);
     bool depends = false;
     for (const Plan& plan : plans) {

@@ -115,7 +115,7 @@ TEST_CASE("a coefficient that moves a step is among those whose spread counts") 
       counted.push_back(coefficient_of(static_cast<CostClass>(i), c.plan, c.work.graph).id);
     }
     const double base = c.seconds(c.plan.coefficients);
-    for (const CoefficientInfo& row : kCoefficients) {
+    for (const CoefficientInfo& row : coefficient_rows()) {
       if (contains(counted, row.id) || shapes_a_kernel(row)) continue;
       Coefficients other = c.plan.coefficients;
       other.set(row.id, other[row.id] * 1.25);

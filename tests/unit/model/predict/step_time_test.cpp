@@ -242,7 +242,7 @@ TEST_CASE("the spread adds what every coefficient moves to the model's own") {
   CHECK(predicted.relative_sd > own);
   CHECK(predicted.time.total == c.time().total);
   Plan sure = c.plan;
-  for (const CoefficientInfo& row : kCoefficients) {
+  for (const CoefficientInfo& row : coefficient_rows()) {
     sure.coefficients.set(row.id, sure.coefficients[row.id], 0.0);
   }
   CHECK(predict_step_time(sure, c.work.graph, c.traffic).relative_sd == Approx(own));
