@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "model/plan/trainer.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/fit_ranking.hpp"
@@ -169,9 +170,12 @@ bool holds(const Question& question,
            const BatchSizes& sizes,
            const PredictOptions& options,
            bool simulated) {
-  // What a step holds does not grow from the second micro-batch on.
-  const Plan plan = plan_strategy(
-      question, strategy, {sizes.micro_batch, std::min<std::int64_t>(2, sizes.accumulation)});
+  const auto planned = [&](std::int64_t micro_steps) {
+    return plan_strategy(question, strategy, {sizes.micro_batch, micro_steps});
+  };
+  // What a step holds does not grow from the second micro-batch on, but for what is generated.
+  Plan plan = planned(std::min<std::int64_t>(2, sizes.accumulation));
+  if (plan.trainer != nullptr && plan.trainer->generates()) plan = planned(sizes.accumulation);
   return simulated ? runs(plan, options) : likeliest(plan, options).fits;
 }
 

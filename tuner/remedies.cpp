@@ -80,10 +80,16 @@ class Finder {
     const std::vector<RemedyCandidate> candidates = remedy_candidates(subject_);
     for (std::size_t begin = 0, end = 0; begin < candidates.size(); begin = end) {
       if (remedies_.that_fit.size() >= enough_) break;
+      // What trains the same, all together, before what trains something else.
+      if (candidates[begin].price == RemedyPrice::training && remedies_.that_fit.empty()) {
+        defect_in([&] { add_up(candidates, RemedyPrice::speed); });
+      }
       while (end < candidates.size() && candidates[end].price == candidates[begin].price) ++end;
       try_all({candidates.data() + begin, end - begin});
     }
-    if (remedies_.that_fit.empty()) defect_in([&] { add_up(candidates); });
+    if (remedies_.that_fit.empty()) {
+      defect_in([&] { add_up(candidates, RemedyPrice::training); });
+    }
     return std::move(remedies_);
   }
 
@@ -141,8 +147,9 @@ class Finder {
     return size(std::max<std::int64_t>(1, found));
   }
 
-  // Growing sums in the order of the prices until the run fits; then without what is not needed.
-  void add_up(const std::vector<RemedyCandidate>& candidates) {
+  // Growing sums in the order of the prices up to `dearest` until the run fits; then without what
+  // is not needed.
+  void add_up(const std::vector<RemedyCandidate>& candidates, RemedyPrice dearest) {
     std::vector<const RemedyCandidate*> sum;
     const auto frugal = [](const std::vector<const RemedyCandidate*>& parts) {
       Variation all;
@@ -160,7 +167,7 @@ class Finder {
     };
     bool done = false;
     for (const RemedyCandidate& candidate : candidates) {
-      if (candidate.price > RemedyPrice::training) break;
+      if (candidate.price > dearest) break;
       std::vector<const RemedyCandidate*> more = sum;
       more.push_back(&candidate);
       if (!subject_.roughly(frugal(more))) continue;  // refused beside the others

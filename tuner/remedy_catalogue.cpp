@@ -9,6 +9,8 @@
 #include "model/implementations/hf_liger.hpp"
 #include "model/implementations/implementations.hpp"
 #include "model/plan/trainer.hpp"
+#include "model/predict/gather_timeline.hpp"
+#include "model/predict/generation.hpp"
 #include "model/predict/graph_options.hpp"
 #include "model/release_table.hpp"
 #include "model/releases.hpp"
@@ -157,6 +159,9 @@ class Catalogue {
               release_row(ReleaseRule::misses_recomputed_ends).until,
               software.deepspeed_release);
     }
+    if (forces_reentrance(plan_) && frozen_weights_held(plan_) > Bytes::zero()) {
+      release(ScenarioKey::deepspeed_version, "DeepSpeed", {0, 18, 0}, software.deepspeed_release);
+    }
     if (workload_.engine == TrainingEngine::fsdp && workload_.fsdp_version == 2 &&
         workload_.method == Method::lora &&
         software.accelerate_acts(ReleaseRule::casts_frozen_for_fully_shard)) {
@@ -251,14 +256,26 @@ class Catalogue {
 
   // Four-bit weights that wait on the host until FSDP shards them.
   void add_loading_on_host() {
-    if (!plan_.loads_whole || workload_.engine != TrainingEngine::fsdp) return;
+    if (!plan_.loads_whole || workload_.method != Method::qlora) return;
+    const bool fsdp = workload_.engine == TrainingEngine::fsdp;
+    if (!fsdp && !may_change_engine()) return;
+    constexpr const char* kOnHost = "{\"\": \"cpu\"}";
+    std::vector<Change> changes = {{ScenarioKey::load_device, cpu()}};
+    if (!fsdp) {
+      changes.push_back(
+          {ScenarioKey::engine, Json(name(kTrainingEngineNames, TrainingEngine::fsdp))});
+      if (!free_) changes.push_back({Knob::zero_stage, Json(std::int64_t{3})});
+    }
     const Phase peak = subject_.result().gpu.peak_phase;
     add(RemedyPrice::nothing,
         MemoryCategory::parameters,
-        phrase("load the four-bit weights on the host: device_map={} in from_pretrained "
-               "(--load-device cpu)",
-               "{\"\": \"cpu\"}"),
-        {{ScenarioKey::load_device, cpu()}})
+        fsdp ? phrase("load the four-bit weights on the host: device_map={} in from_pretrained "
+                      "(--load-device cpu)",
+                      kOnHost)
+             : phrase("train under FSDP with the four-bit weights loaded on the host: "
+                      "device_map={} in from_pretrained (--engine fsdp --load-device cpu)",
+                      kOnHost),
+        std::move(changes))
         .decides = peak == Phase::load || peak == Phase::init;
   }
 
@@ -300,11 +317,14 @@ class Catalogue {
         std::move(changes));
   }
 
+  bool may_change_engine() const {
+    return plan_.trainer == nullptr && plan_.stages.empty() && plan_.degrees.tensor == 1 &&
+           plan_.degrees.sequence == 1 && workload_.implementation == Implementation::hf &&
+           !plan_.engine.embedded && plan_.degrees.data > 1;
+  }
+
   void add_engine() {
-    const bool can = plan_.trainer == nullptr && plan_.stages.empty() &&
-                     plan_.degrees.tensor == 1 && plan_.degrees.sequence == 1 &&
-                     workload_.implementation == Implementation::hf && !plan_.engine.embedded;
-    if (!can || plan_.degrees.data == 1) return;
+    if (!may_change_engine()) return;
     const auto under = [&](TrainingEngine engine, Phrase text) {
       std::vector<Change> changes = {
           {ScenarioKey::engine, Json(name(kTrainingEngineNames, engine))}};
@@ -324,6 +344,7 @@ class Catalogue {
   // --- what costs speed
 
   void add_slower() {
+    add_generation_in_parts();
     add_checkpointing();
     add_precision();
     add_sync();
@@ -342,6 +363,21 @@ class Catalogue {
         "use full activation checkpointing (--ckpt full)",
         {{ScenarioKey::activation_checkpointing,
           Json(name(kActivationCheckpointingNames, ActivationCheckpointing::full))}});
+  }
+
+  // Weights gathered one by one while the policy generates, where all are there at once.
+  void add_generation_in_parts() {
+    if (!generates_itself(plan_) || (!free_ && !sharded_)) return;
+    if (!plan_.trainer->generation.gathers_model) return;
+    const Json& said = subject_.scenario().find(ScenarioKey::trainer)->value;
+    const std::string trainer = said.is_string() ? said.as_string() : said.members().front().first;
+    Json settings = said.is_string() ? Json::object() : said.members().front().second;
+    settings["gathers_model"] = false;
+    add(RemedyPrice::speed,
+        MemoryCategory::parameters,
+        phrase("gather the weights part by part while it generates (ds3_gather_for_generation "
+               "false)"),
+        {{ScenarioKey::trainer, Json::object({{trainer, std::move(settings)}})}});
   }
 
   void add_precision() {
@@ -466,13 +502,15 @@ class Catalogue {
 
   void add_other_training() {
     add_half_weights();
+    add_smaller_batch();
     add_shorter_sequences();
-    if (workload_.method != Method::full || plan_.engine.embedded ||
+    if (workload_.method == Method::qlora || plan_.engine.embedded ||
         workload_.implementation != Implementation::hf || !plan_.stages.empty() ||
-        plan_.degrees.tensor > 1 || plan_.trainer != nullptr) {
+        plan_.degrees.tensor > 1) {
       return;
     }
     for (const Method method : {Method::lora, Method::qlora}) {
+      if (method == workload_.method) continue;
       const std::string text(name(kMethodNames, method));
       add(RemedyPrice::training,
           MemoryCategory::optimizer_states,
@@ -495,6 +533,33 @@ class Catalogue {
             : "load the weights in bf16 (dtype=torch.bfloat16): gradients and Adam's states are in "
               "bf16, too",
         {{ScenarioKey::weights_dtype, Json(fsdp ? "pure-bf16" : "bf16")}});
+  }
+
+  // What is generated for a step lies there with all its numbers until the step is over.
+  void add_smaller_batch() {
+    if (plan_.trainer == nullptr || !plan_.trainer->generates()) return;
+    const std::int64_t micro = workload_.micro_batch_size, ranks = plan_.degrees.data;
+    const std::int64_t now = workload_.gradient_accumulation_steps;
+    std::vector<std::int64_t> sizes;
+    for (std::int64_t steps = 1; steps < now; ++steps) sizes.push_back(steps);
+    if (sizes.empty()) return;
+    found_.push_back({RemedyPrice::training,
+                      MemoryCategory::logits,
+                      false,
+                      std::move(sizes),
+                      [=](std::int64_t steps) {
+                        return phrase("{} sequences a step instead of {} (--mbs {} --gas {})",
+                                      micro * steps * ranks,
+                                      micro * now * ranks,
+                                      micro,
+                                      steps);
+                      },
+                      [micro](std::int64_t steps) {
+                        return Variation{{{ScenarioKey::micro_batch_size, Json(micro)},
+                                          {ScenarioKey::gradient_accumulation_steps, Json(steps)}},
+                                         {},
+                                         {}};
+                      }});
   }
 
   void add_shorter_sequences() {
@@ -521,12 +586,28 @@ class Catalogue {
   void add_less_on_host() {
     if (!deepspeed_ || plan_.engine.embedded) return;
     const bool optimizer = plan_.engine.offload_optimizer.device == OffloadDevice::cpu;
-    const bool weights = plan_.engine.offload_parameter.device == OffloadDevice::cpu;
+    const OffloadDevice weights_on = plan_.engine.offload_parameter.device;
+    const bool weights = weights_on == OffloadDevice::cpu;
     const auto host = [&](RemedyPrice price, Phrase text, std::vector<Change> changes) {
       add(price, MemoryCategory::optimizer_states, std::move(text), std::move(changes));
     };
     add_leaner_offload(optimizer, weights);
     if (free_) return;
+    if (weights_on == OffloadDevice::nvme) {
+      std::vector<Change> buffers;
+      add_buffers_for_weights(buffers);
+      host(RemedyPrice::nothing,
+           phrase("larger buffers for weights on NVMe, none kept for reuse "
+                  "(--offload-param.buffer-size {} --stage3-max-reuse-distance 0)",
+                  enough_for_a_weight()),
+           std::move(buffers));
+      host(RemedyPrice::nothing,
+           "no offload of the weights: the GPUs have the room",
+           {{Knob::offload_param_device, none()}});
+      host(RemedyPrice::nothing,
+           "weights on the CPU (--offload-param cpu)",
+           {{Knob::offload_param_device, cpu()}});
+    }
     if (plan_.engine.stage < 3) {
       host(RemedyPrice::speed,
            "ZeRO stage 3, which loads partitioned (--stage 3)",
@@ -548,10 +629,29 @@ class Catalogue {
          "the optimizer on NVMe (--offload-optimizer nvme)",
          {{Knob::offload_optimizer_device, nvme}});
     if (weights) {
+      std::vector<Change> both = {{Knob::offload_optimizer_device, nvme},
+                                  {Knob::offload_param_device, nvme}};
+      add_buffers_for_weights(both);
       host(RemedyPrice::speed,
-           "optimizer and weights on NVMe (--offload-optimizer nvme --offload-param nvme)",
-           {{Knob::offload_optimizer_device, nvme}, {Knob::offload_param_device, nvme}});
+           phrase("optimizer and weights on NVMe (--offload-optimizer nvme --offload-param nvme "
+                  "--offload-param.buffer-size {} --stage3-max-reuse-distance 0)",
+                  enough_for_a_weight()),
+           std::move(both));
     }
+  }
+
+  // One buffer holds the largest partition; what is kept for reuse keeps its buffer, of the few
+  // that there are.
+  std::int64_t enough_for_a_weight() const {
+    std::int64_t size = plan_.engine.offload_parameter.buffer_size.count();
+    for (const Parameter& parameter : plan_.model->parameters) {
+      size = std::max(size, parameter.numel.count());
+    }
+    return size;
+  }
+  void add_buffers_for_weights(std::vector<Change>& changes) const {
+    changes.push_back({Knob::offload_param_buffer_size, Json(enough_for_a_weight())});
+    changes.push_back({Knob::stage3_max_reuse_distance, Json(std::int64_t{0})});
   }
 
   // A file that says how what is offloaded lies: `fit` decides the rest by itself.

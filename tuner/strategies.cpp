@@ -237,6 +237,7 @@ std::vector<StageAndOffload> stages_and_offloads(TrainingEngine engine, bool has
                                         {2, kCpu, kNone},
                                         {3, kNone, kNone},
                                         {3, kCpu, kNone},
+                                        {3, kNone, kCpu},
                                         {3, kCpu, kCpu},
                                         {3, kNvme, kNone},
                                         {3, kNvme, kNvme}};

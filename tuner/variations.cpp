@@ -54,6 +54,20 @@ void apply(const Change& change, Strategy& strategy) {
   if (strategy.stage < 1) strategy.offload_optimizer = OffloadDevice::none;
 }
 
+// What the changes say, and no more: the other keys of the user's file stay as they are.
+void set_devices(const Strategy& strategy, DsConfig& config) {
+  config.set(Knob::zero_stage, std::int64_t{strategy.stage});
+  const auto device = [&](Knob knob, OffloadDevice on) {
+    if (on == OffloadDevice::none) {
+      config.unset(knob);
+    } else {
+      config.set(knob, std::string(name(on)));
+    }
+  };
+  device(Knob::offload_optimizer_device, strategy.offload_optimizer);
+  device(Knob::offload_param_device, strategy.offload_parameter);
+}
+
 }  // namespace
 
 Strategy strategy_of(const Plan& plan) {
@@ -231,7 +245,7 @@ Plan Variations::plan(const Variation& variation) const {
       config.set(knob, knob_value(knob, change.value));
     }
   }
-  if (changes_strategy) config = strategy_config(strategy, &config, *prepared_.model);
+  if (changes_strategy) set_devices(strategy, config);
   Prepared prepared = prepared_;
   if (changes_model) {
     const Prepared other = prepare(scenario);

@@ -64,7 +64,6 @@ void judge_pool(const Plan& plan, const MemoryPrediction& memory, Verdict& verdi
     limit.largest_term = phrase("buffers for weights on NVMe: one has {} elements, a partition {}",
                                 text(weights.buffer_size.count()),
                                 text(pool.largest.count()));
-    limit.cheapest_change = phrase("buffer size {}", text(pool.largest.count()));
   } else {
     const PoolChanges& changes = memory.pool_changes;
     if (pool.short_of) {

@@ -173,3 +173,51 @@ TEST_CASE("one GPU has nothing to partition over") {
     CHECK(one.change.english().find("ZeRO stage") == std::string::npos);
   }
 }
+
+TEST_CASE("a change of the file is that change alone: what is printed is what was simulated") {
+  const char* const kOnDrive =
+      R"(,"ds_config":{"bf16":{"enabled":true},"zero_optimization":{"stage":3,
+         "offload_optimizer":{"device":"cpu"},"offload_param":{"device":"nvme"}}})";
+  const std::string workload =
+      R"({"sequence_length":1024,"micro_batch_size":1,"gradient_accumulation_steps":6,
+          "activation_checkpointing":"full"})";
+  const Scenario scenario = scenario_of("qwen2.5-7b", "1xA100-80G", workload, kOnDrive);
+  const Variations variations(scenario);
+  const Plan moved =
+      variations.plan({{{Knob::offload_optimizer_device, Json("nvme")}}, std::nullopt, {}});
+  const Plan base = variations.base();
+  CHECK(moved.ds_config.text(Knob::offload_optimizer_device) == "nvme");
+  CHECK(moved.engine.offload_parameter.buffer_size == base.engine.offload_parameter.buffer_size);
+  CHECK(moved.engine.offload_optimizer.pin_memory == base.engine.offload_optimizer.pin_memory);
+
+  // The buffers are too small for the embedding: first of all that is changed.
+  const Remedies remedies = remedies_of(scenario);
+  CHECK(names(remedies, "--offload-param.buffer-size 544997376"));
+  CHECK(names(remedies, "no offload of the weights"));
+}
+
+TEST_CASE("changes that train the same are added up before one that trains something else") {
+  const Remedies remedies =
+      remedies_of(scenario_of("qwen2.5-7b",
+                              "2xRTX-4090",
+                              R"({"sequence_length":4096,"micro_batch_size":8,"method":"qlora",
+                      "gradient_accumulation_steps":1,"frontend":"hf-trainer"})",
+                              kZero2));
+  CHECK(first(remedies).change.english() ==
+        "take a loss that never holds all logits: liger-kernel (--fused-loss true); use full "
+        "activation checkpointing (--ckpt full)");
+  CHECK(first(remedies).price <= RemedyPrice::speed);
+}
+
+TEST_CASE("generation is told to gather part by part, rollouts to be smaller") {
+  const Scenario grpo = parse_scenario(
+      parse_json(R"({"model":"llama-3.1-70b","cluster":"2x8xH100-80G","workload":{"trainer":"grpo",
+        "sequence_length":2048,"micro_batch_size":1,"gradient_accumulation_steps":8,
+        "activation_checkpointing":"full"},"ds_config":{"bf16":{"enabled":true},
+        "zero_optimization":{"stage":3,"offload_optimizer":{"device":"cpu"},
+        "offload_param":{"device":"cpu"}}}})",
+                 "s.json")
+          .root,
+      "s.json");
+  CHECK(names(remedies_of(grpo), "ds3_gather_for_generation false"));
+}
