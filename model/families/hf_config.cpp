@@ -388,8 +388,11 @@ std::optional<Json> config_of_path(const std::string& text, const std::string& f
 }
 
 std::vector<std::string> model_types() {
-  std::vector<std::string> types;
-  for (const Family& family : families::all_families()) types.emplace_back(family.model_type);
+  std::vector<std::string> types = recorded_types();
+  for (const Family& family : families::all_families()) {
+    const bool is_new = std::find(types.begin(), types.end(), family.model_type) == types.end();
+    if (is_new) types.emplace_back(family.model_type);
+  }
   std::sort(types.begin(), types.end());
   return types;
 }

@@ -508,6 +508,17 @@ RecordedClass read_recorded(const Json& family,
   return nearest;
 }
 
+std::vector<std::string> recorded_types() {
+  constexpr std::string_view kFolder = "data/families/", kEnd = ".json";
+  std::vector<std::string> types;
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (!file.path.starts_with(kFolder)) continue;
+    types.emplace_back(
+        file.path.substr(kFolder.size(), file.path.size() - kFolder.size() - kEnd.size()));
+  }
+  return types;
+}
+
 std::optional<RecordedClass> recorded_class(const Json& config, const ModelUse& use) {
   const Json* type = config.find("model_type");
   if (type == nullptr || !type->is_string()) return std::nullopt;

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/json.hpp"
 #include "base/phrase.hpp"
@@ -22,6 +23,9 @@ struct RecordedClass {
 
 // Nothing where the config's class was not recorded.
 std::optional<RecordedClass> recorded_class(const Json& config, const ModelUse& use);
+
+// Values of model_type.
+std::vector<std::string> recorded_types();
 
 // By one zeroplan.family/1. Throws InputError where it is none; `file` is for messages.
 RecordedClass read_recorded(const Json& family,

@@ -43,6 +43,7 @@ def changes_of(config, usual):
     """A few layers; and more of them, wider. `usual`: where the recorded class has a null the config must say it."""
     layers = next(key for key in LAYERS if key in config)
     said = {"head_dim": 128} if usual.get("head_dim", 0) is None else {}
+    said.update({key: 16 for key, value in usual.items() if value is None and "experts" in key})
     yield dict(said, **{layers: 8})
     wider = {key: 2 * config[key] for key in config if key in ("intermediate_size", "moe_intermediate_size", "hidden_size") and config[key]}
     yield dict(said, **wider, **{layers: 12, "vocab_size": 200000})
