@@ -351,7 +351,7 @@ int answer_reach(const Arguments& arguments,
 }
 
 // With --goal largest-model the one word is the cluster.
-Scenario without_model(const Scenario& scenario) {
+Scenario without_model(const Scenario& scenario, const Arguments& arguments) {
   const ExplicitValue* model = scenario.find(ScenarioKey::model);
   if (model == nullptr) return scenario;
   if (scenario.find(ScenarioKey::cluster) != nullptr) {
@@ -362,7 +362,8 @@ Scenario without_model(const Scenario& scenario) {
                       "zeroplan fit 8xA100-80G --goal largest-model"});
   }
   Scenario changed = scenario;
-  changed.set(ScenarioKey::cluster, model->value, {kCommandLine, "CLUSTER"});
+  const Origin origin = {kCommandLine, "CLUSTER"};
+  changed.set(ScenarioKey::cluster, with_cluster_parts(model->value, origin, arguments), origin);
   changed.unset(ScenarioKey::model);
   return changed;
 }
@@ -374,7 +375,7 @@ std::optional<int> answer_which_gpu(const Arguments& arguments,
                                     Streams streams) {
   const Goal goal = goal_of(arguments);
   Scenario scenario = scenario_of(arguments);
-  if (goal == Goal::largest_model) scenario = without_model(scenario);
+  if (goal == Goal::largest_model) scenario = without_model(scenario, arguments);
   const bool has_cluster = scenario.find(ScenarioKey::cluster) != nullptr;
   if (goal != Goal::best) return answer_reach(arguments, goal, scenario, options, streams);
   if (has_cluster && arguments.has("clusters")) {

@@ -39,7 +39,8 @@ bool lacks_host_memory_alone(const StrategyResult& row) {
 // Strategies of one placement that fit but for host memory, with less of it where that is enough.
 void spare_host_memory(const Question& question,
                        const PredictOptions& options,
-                       SimulationMemo& memo,
+                       SimulationMemo* memo,
+                       Depth depth,
                        std::vector<StrategyResult>& rows) {
   const auto fits = [](const StrategyResult& row) { return row.result.fits; };
   if (std::any_of(rows.begin(), rows.end(), fits)) return;
@@ -47,9 +48,9 @@ void spare_host_memory(const Question& question,
     if (!lacks_host_memory_alone(row)) continue;
     for (const Strategy& leaner : with_less_host_memory(row.strategy, question.base.get())) {
       const std::span<const Strategy> one(&leaner, 1);
-      const auto roughly = settle(question, one, options, nullptr, Depth::closed_form);
-      if (roughly.empty() || !fits(roughly.front())) continue;
-      std::vector<StrategyResult> spared = settle(question, one, options, &memo);
+      auto spared = settle(question, one, options, nullptr, Depth::closed_form);
+      if (spared.empty() || !fits(spared.front())) continue;
+      if (depth == Depth::simulated) spared = settle(question, one, options, memo);
       if (spared.empty() || !fits(spared.front())) continue;
       row = std::move(spared.front());
       return;
@@ -68,7 +69,7 @@ std::vector<StrategyResult> play_all(const Question& question,
   parallel_for(groups.size(), machine_threads(), [&](std::size_t i) {
     question.missing->attempt_or_refuse(describe(groups[i].front()), [&] {
       results[i] = settle(question, groups[i], options, &memo);
-      spare_host_memory(question, options, memo, results[i]);
+      spare_host_memory(question, options, &memo, Depth::simulated, results[i]);
     });
   });
   std::vector<StrategyResult> rows;
@@ -406,10 +407,13 @@ std::vector<StrategyResult> estimated(const Question& question,
   std::vector<StrategyResult> rows;
   for (const std::span<const Strategy> alike : by_placement(all)) {
     if (offload_of(alike.front()) > most_offload) continue;
-    for (StrategyResult& row : settle(question, alike, options, nullptr, Depth::closed_form)) {
-      rows.push_back(std::move(row));
-    }
+    question.missing->attempt_or_refuse(describe(alike.front()), [&] {
+      auto group = settle(question, alike, options, nullptr, Depth::closed_form);
+      spare_host_memory(question, options, nullptr, Depth::closed_form, group);
+      std::move(group.begin(), group.end(), std::back_inserter(rows));
+    });
   }
+  if (rows.empty() && !question.missing->sentence().empty()) question.missing->rethrow();
   return rows;
 }
 
@@ -459,9 +463,10 @@ FitAnswer quick_fit(const Scenario& scenario, const PredictOptions& options) {
   FitAnswer answer;
   answer.complete = false;
   for (std::size_t i = 0; i < groups.size() && !answer.recommended; ++i) {
-    for (StrategyResult& row : settle(question, groups[i], options, nullptr, Depth::closed_form)) {
-      answer.strategies.push_back(std::move(row));
-    }
+    question.missing->attempt_or_refuse(describe(groups[i].front()), [&] {
+      for (StrategyResult& row : settle(question, groups[i], options, nullptr, Depth::closed_form))
+        answer.strategies.push_back(std::move(row));
+    });
     const bool more = i + 1 < groups.size() && offload(groups[i + 1]) == offload(groups[i]);
     if (!more) answer.recommended = first_that_fits(question, options, answer.strategies);
   }

@@ -38,18 +38,21 @@ class Lengths {
 
   // Simulated, with all numbers; zero tokens where no length fits.
   SequenceReach settled() const {
-    std::int64_t n =
+    const std::int64_t most =
         largest_played(0, most_, [&](std::int64_t at, bool play) { return fits(at, play); });
     SequenceReach reach;
-    for (; n > 0; n -= std::max<std::int64_t>(1, n / 64)) {
-      const Question here = with_length(question_, n);
-      reach.row.strategy = strategy_;
-      reach.row.plan = plan_strategy(here, strategy_, here.batches.sizes.front());
-      reach.row.simulated = true;
-      reach.row.result = played(reach.row.plan, options_);
-      if (reach.row.result.fits) break;
-    }
-    reach.tokens = n * kSequenceQuantum;
+    // The last one that fits is the longest.
+    largest_played(0, most, [&](std::int64_t at, bool play) {
+      if (!play) return true;
+      const Question here = with_length(question_, at);
+      StrategyResult row{.strategy = strategy_,
+                         .plan = plan_strategy(here, strategy_, here.batches.sizes.front()),
+                         .simulated = true};
+      row.result = played(row.plan, options_);
+      const bool is_longer = row.result.fits;
+      if (is_longer) reach = {at * kSequenceQuantum, std::move(row)};
+      return is_longer;
+    });
     return reach;
   }
 
@@ -159,9 +162,6 @@ LongestSequences longest_sequence(const Scenario& scenario, const PredictOptions
 }
 
 std::optional<LargestModel> largest_model(const Scenario& scenario, const PredictOptions& options) {
-  // A node as large as the model asks for is no answer: one has what is said, or the usual.
-  PredictOptions closed = options;
-  closed.host_is_open = false;
   constexpr double kLeast = 1e8, kStep = 1.04;
   constexpr std::int64_t kMost = 234;  // 1e8 x 1.04^234 is just below 10^12
   const auto size = [&](std::int64_t n) {
@@ -172,15 +172,18 @@ std::optional<LargestModel> largest_model(const Scenario& scenario, const Predic
   const auto with = [&](std::int64_t n) {
     Scenario changed = scenario;
     changed.set(ScenarioKey::model, Json(size(n)), kReach);
-    return ask(changed);
+    Question question = ask(changed);
+    // A node as large as the model asks for is no answer: one has what is said, or the usual.
+    take_usual_host(question);
+    return question;
   };
   const std::int64_t n = largest_played(0, kMost, [&](std::int64_t at, bool play) {
     const Question question = with(at);
-    if (play) return found_roughly(question, closed).has_value();
-    return best_of(estimated(question, closed)).has_value();
+    if (play) return found_roughly(question, options).has_value();
+    return best_of(estimated(question, options)).has_value();
   });
   if (n == 0) return std::nullopt;
-  auto best = found_roughly(with(n), closed);
+  auto best = found_roughly(with(n), options);
   if (!best) return std::nullopt;
   return LargestModel{size(n), std::move(*best)};
 }

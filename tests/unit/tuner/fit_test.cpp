@@ -325,3 +325,16 @@ TEST_CASE("a search does not accumulate where its releases stop in no_sync") {
   CHECK_THROWS_AS(under(R"({"sequence_length":512,"micro_batch_size":2,"global_batch_size":64})"),
                   InputError);
 }
+
+TEST_CASE("what releases refuse is left out, and the others are the answer") {
+  const FitAnswer answer =
+      fit(parse_scenario(parse_json(
+                             R"({"model":"llama-3-8b","cluster":"4xA100-80G-SXM",
+          "software":{"deepspeed":"0.15.0","transformers":"4.43.4"}})",
+                             "s.json")
+                             .root,
+                         "s.json"));
+  REQUIRE(answer.recommended);
+  CHECK(answer.strategies[*answer.recommended].strategy.stage == 2);
+  for (const StrategyResult& row : answer.strategies) CHECK(row.strategy.stage < 3);
+}

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "model/families/hf_config.hpp"
+#include "model/plan/cluster_parts.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "tests/catch.hpp"
 #include "tuner/fit.hpp"
@@ -68,4 +69,36 @@ TEST_CASE("the largest model grows with the GPU") {
     return *parse_model_size(found->size);
   };
   CHECK(size("1xT4") < size("1xA100-80G-SXM"));
+}
+
+TEST_CASE("the largest model is one that fit takes with that host memory, said or usual") {
+  const Origin origin = {"test", ""};
+  Scenario scenario;
+  for (const bool said : {true, false}) {
+    Json cluster("4xRTX-4090");
+    if (said) {
+      const Json memory(Bytes::gib(62).count());
+      cluster = with_cluster_parts(cluster, origin, {{"", "host_memory_bytes", memory}});
+    }
+    scenario.set(ScenarioKey::cluster, cluster, origin);
+    const auto found = largest_model(scenario);
+    REQUIRE(found);
+    CHECK(*parse_model_size(found->size) > 8e9);
+    CHECK(found->best.result.fits);
+    if (!said) continue;
+    scenario.set(ScenarioKey::model, Json("8b"), origin);
+    CHECK(fits_at(scenario, 2048));
+    scenario.unset(ScenarioKey::model);
+  }
+}
+
+TEST_CASE("a strategy that is about as long and much faster is named before the longest") {
+  const LongestSequences found =
+      longest_sequence(scenario_of(R"({"model":"qwen3-8b","cluster":"8xH100"})"));
+  REQUIRE(found.plain);
+  const StrategyResult& best = found.plain->best.row;
+  CHECK(best.strategy.offload_parameter == OffloadDevice::cpu);
+  REQUIRE(found.plain->longer);
+  CHECK(found.plain->longer->row.strategy.offload_parameter == OffloadDevice::nvme);
+  CHECK(found.plain->best.tokens >= 0.97 * found.plain->longer->tokens);
 }
