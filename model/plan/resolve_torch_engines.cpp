@@ -124,6 +124,29 @@ void report_ignored(Resolver& r, std::string_view engine, bool sharded) {
   if (!keys.empty()) r.warn(phrase("without meaning to {}: {}", engine, keys));
 }
 
+// Keys of FSDP, two of DDP too, said under an engine that does not read them: as a flag, or true.
+void report_unread(Resolver& r) {
+  struct Row {
+    ScenarioKey key;
+    bool by_ddp;
+    const char* why;
+  };
+  constexpr Row kRows[] = {
+      {ScenarioKey::weights_dtype, true, "DeepSpeed casts the weights to its file's format"},
+      {ScenarioKey::gradients_held, true, "it is about gradients of FSDP and DDP"},
+      {ScenarioKey::fsdp_version, false, "it is about FSDP (--engine fsdp)"},
+      {ScenarioKey::sync_each_batch, false, "it is about gradients that FSDP accumulates"},
+      {ScenarioKey::load_device, false, "it is about four-bit weights that FSDP shards"}};
+  const TrainingEngine engine = r.plan.workload.engine;
+  for (const Row& row : kRows) {
+    const ExplicitValue* said = r.scenario.find(row.key);
+    if (said == nullptr || engine == TrainingEngine::fsdp) continue;
+    if (row.by_ddp && engine == TrainingEngine::ddp) continue;
+    if (said->origin.file != "command line" && !(said->value == Json(true))) continue;
+    r.warn(phrase("{}: without effect, {}", said->origin.pointer, Phrase(row.why)));
+  }
+}
+
 DType reduce_dtype(const Resolver& r) {
   const auto said = r.plan.ds_config.text(Knob::communication_data_type);
   if (!said) return r.plan.engine.model_dtype;
@@ -136,7 +159,9 @@ void resolve_offload(Resolver& r) {
   const OffloadDevice states = r.plan.engine.offload_optimizer.device;
   r.plan.fsdp.offload = weights == OffloadDevice::cpu;
   if (r.plan.fsdp.offload) return;
-  if (weights != OffloadDevice::none || states != OffloadDevice::none) {
+  if (r.plan.ds_config.text(Knob::offload_param_device) == "cpu") {
+    r.warn("FSDP's offload is planned with stage 3 (FULL_SHARD) alone: the offload is ignored");
+  } else if (weights != OffloadDevice::none || states != OffloadDevice::none) {
     r.warn(
         "FSDP offloads to the CPU, and only all at once (offload_param): the offload is ignored");
   }
@@ -307,19 +332,11 @@ bool reduces_by_default(const Workload& workload) {
 }
 
 void resolve_torch_engine(Resolver& r) {
-  const TrainingEngine said = r.plan.workload.engine;
-  const bool one = r.plan.workload.gradient_accumulation_steps == 1;
-  if (r.boolean(ScenarioKey::sync_each_batch) && (said != TrainingEngine::fsdp || one)) {
-    r.warn(said != TrainingEngine::fsdp
-               ? "sync_each_batch has no effect: it is about gradients that FSDP accumulates"
-               : "sync_each_batch has no effect without gradient accumulation");
-  }
   const TrainingEngine engine = r.plan.workload.engine;
-  const ExplicitValue* weights = r.scenario.find(ScenarioKey::weights_dtype);
-  const bool by_flag = weights != nullptr && weights->origin.file == "command line";
-  if (!is_torch_engine(engine) && by_flag) {
-    r.warn(phrase("{}: without effect, DeepSpeed casts the weights to its file's format",
-                  r.origin(ScenarioKey::weights_dtype).pointer));
+  report_unread(r);
+  if (engine == TrainingEngine::fsdp && r.boolean(ScenarioKey::sync_each_batch) &&
+      r.plan.workload.gradient_accumulation_steps == 1) {
+    r.warn("sync_each_batch has no effect without gradient accumulation");
   }
   if (engine == TrainingEngine::fsdp) {
     report_ignored(r, "FSDP", true);

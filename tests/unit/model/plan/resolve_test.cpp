@@ -228,6 +228,26 @@ TEST_CASE("below stage 3 offload_param does nothing, and that is said") {
         predict(resolve(seven_b("{}", R"({"zero_optimization":{"stage":2}})"))).gpu.peak_total);
 }
 
+TEST_CASE("what the engine does not read is said to have no effect") {
+  const auto warned = [](const std::string& workload, int stage, const char* words) {
+    const std::string config = R"({"zero_optimization":{"offload_param":{"device":"cpu"},"stage":)";
+    return contains(resolve(seven_b(workload, config + std::to_string(stage) + "}}")).warnings,
+                    words);
+  };
+  CHECK(warned(R"({"engine":"fsdp"})", 0, "the offload is ignored"));
+  CHECK(warned(R"({"engine":"fsdp"})", 2, "the offload is ignored"));
+  CHECK_FALSE(warned(R"({"engine":"fsdp"})", 3, "the offload is ignored"));
+  CHECK(warned(R"({"gradients_held":true})", 3, "gradients_held: without effect"));
+  CHECK_FALSE(warned(R"({"engine":"ddp","gradients_held":true})", 0, "without effect"));
+  CHECK(warned(R"({"engine":"ddp","sync_each_batch":true})", 0, "sync_each_batch: without effect"));
+  for (const char* engine : {"deepspeed", "ddp", "fsdp"}) {
+    Scenario said = seven_b(std::string(R"({"engine":")") + engine + R"("})", "{}");
+    said.set(ScenarioKey::fsdp_version, Json(2), {"command line", "--fsdp-version"});
+    CHECK(contains(resolve(said).warnings, "--fsdp-version: without effect") ==
+          (std::string(engine) != "fsdp"));
+  }
+}
+
 TEST_CASE("the pool behind weights on NVMe is judged over all micro-steps of a step") {
   const auto run = [](int accumulation, int buffers) {
     return predict(resolve(scenario(
