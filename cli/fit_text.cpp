@@ -107,14 +107,17 @@ Phrase limit_and_safer_text(const FitAnswer& answer) {
   return text;
 }
 
-// Of stage and offload alone.
+// Of stage and offload alone, where they differ in them.
 std::size_t ways_that_fit(const FitAnswer& answer) {
   std::set<std::tuple<int, OffloadDevice, OffloadDevice>> ways;
+  std::size_t rows = 0;
   for (const StrategyResult& row : answer.strategies) {
     const Strategy& s = row.strategy;
-    if (row.result.fits) ways.emplace(s.stage, s.offload_optimizer, s.offload_parameter);
+    if (!row.result.fits) continue;
+    ways.emplace(s.stage, s.offload_optimizer, s.offload_parameter);
+    ++rows;
   }
-  return ways.size();
+  return ways.size() > 1 ? ways.size() : rows;
 }
 
 // Nothing needs less, and nothing else fits.
@@ -259,7 +262,11 @@ Phrase runners_up_text(const FitAnswer& answer) {
            "without "
            "--quick all are.\n";
   }
-  if (answer.runners_up.empty()) return "\nNothing else fits.\n";
+  if (answer.runners_up.empty()) {
+    return ways_that_fit(answer) == 1
+               ? "\nNothing else fits.\n"
+               : "\nWhat else fits differs in checkpointing alone, or needs and takes as much.\n";
+  }
   Phrase text = "\nNext best:\n";
   for (const std::size_t index : answer.runners_up) {
     text += runner_up_line(answer.strategies[index], answer.strategies[*answer.recommended]);

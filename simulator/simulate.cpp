@@ -144,8 +144,9 @@ StepTime simulated_time(const Plan& plan,
 
 // [T18] What the driver's part of the step adds to the interval's width, and a word on it: at most
 // a hundredth of the step goes unmentioned.
-void add_device_memory(const Coefficients& c, const TimeAccount& time, PredictedStep& step) {
+void add_device_memory(const Coefficients& c, const RankSimulation& run, PredictedStep& step) {
   constexpr double kWorthAWord = 0.01;
+  const TimeAccount& time = run.step;
   if (time.device_calls == 0) return;
   const double calls =
       static_cast<double>(time.device_calls) * device_memory_cost(c).call.seconds();
@@ -161,21 +162,27 @@ void add_device_memory(const Coefficients& c, const TimeAccount& time, Predicted
                    center * (1.0 + wider(step.interval.high))};
   const double share = time.device_memory / (time.end - time.begin);
   if (share < kWorthAWord) return;
+  const double percent = 100.0 * share;
   step.warnings.push_back(
-      phrase("the GPU is nearly full: PyTorch's allocator gives memory back to the driver and "
-             "takes it again in every step, {:.0f} % of its time",
-             100.0 * share));
+      run.stats.num_alloc_retries > 0
+          ? phrase(
+                "the GPU is nearly full: PyTorch's allocator gives memory back to the driver and "
+                "takes it again in every step, {:.0f} % of its time",
+                percent)
+          : phrase("memory goes back to the driver and is taken again in every step, {:.0f} % of "
+                   "its time: the training loop calls torch.cuda.empty_cache()",
+                   percent));
 }
 
 PredictedStep simulated_step(const Plan& plan,
-                             const TimeAccount& time,
+                             const RankSimulation& run,
                              double scale,
                              const StepPrediction& analytic) {
   PredictedStep step;
-  step.time = simulated_time(plan, time, scale, analytic.time);
+  step.time = simulated_time(plan, run.step, scale, analytic.time);
   step.interval = step_interval(step.time.total, analytic.relative_sd);
   step.of_analytic = step.time.total / analytic.time.total;
-  add_device_memory(plan.coefficients, time, step);
+  add_device_memory(plan.coefficients, run, step);
   return step;
 }
 
@@ -360,7 +367,7 @@ StepResult simulate_plan(const Plan& plan, const SimulateOptions& options) {
   } else {
     if (ranks.size() > 1) parts.shown.gpu.rank = options.rank.value_or(simulated.rank->rank);
     const double scale = scaling_factor(plan.cluster.nodes, plan.coefficients);
-    parts.step = simulated_step(plan, simulated.rank->run.step, scale, step);
+    parts.step = simulated_step(plan, simulated.rank->run, scale, step);
     parts.step.at_network = on_usual_networks(plan, work, estimate, options, parts.step);
   }
   parts.graph_assumptions = estimate.graph().assumptions;

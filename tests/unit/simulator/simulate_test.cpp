@@ -1,6 +1,8 @@
 // A simulated step and what else a result says of it.
 #include "simulator/simulate.hpp"
 
+#include <algorithm>
+
 #include "base/json.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "tests/catch.hpp"
@@ -45,4 +47,17 @@ TEST_CASE("shorter steps of a job are estimated and scaled as the full one is") 
   REQUIRE(estimated.job->padded_length < 2048.0);
   CHECK((*simulated.job)[JobPart::steps].seconds() ==
         Approx(ratio * (*estimated.job)[JobPart::steps].seconds()));
+}
+
+TEST_CASE("a loop that empties the allocator's cache is not taken for a full GPU") {
+  const StepResult result = simulate(small_plan(R"(,"trainer":"ppo")"));
+  REQUIRE(result.gpu.peak_total * 2 < result.gpu.capacity);
+  REQUIRE(result.gpu.allocator_flushes == 0);
+  const auto says = [&](const char* words) {
+    return std::any_of(result.warnings.begin(), result.warnings.end(), [&](const Phrase& warning) {
+      return warning.english().find(words) != std::string::npos;
+    });
+  };
+  CHECK(says("calls torch.cuda.empty_cache()"));
+  CHECK_FALSE(says("nearly full"));
 }
