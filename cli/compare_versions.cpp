@@ -13,6 +13,7 @@
 #include "base/diagnostic.hpp"
 #include "base/phrase.hpp"
 #include "cli/language/translation.hpp"
+#include "cli/step_text.hpp"
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/release_table.hpp"
@@ -75,7 +76,8 @@ std::string question_text(const ComparedSet& last,
                               label(last.releases, runs_deepspeed(last)))) +
             " " + words.text(strategy);
   }
-  return text + "\n\n";
+  text += "\n" + words.text(generation_text(plan));
+  return text + "\n";
 }
 
 std::string sets_table(const std::vector<ComparedSet>& compared, const Translation& words) {

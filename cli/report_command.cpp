@@ -27,7 +27,7 @@ int run_report(const Arguments& arguments, Streams streams) {
     const Translation of_documents(arguments.document_language);
     streams.out << to_json(data, of_documents).dump(2) << "\n";
   } else {
-    streams.out << words.text(report_text(document));
+    streams.out << words.text(report_text(document, data));
   }
   return exit_code_of(document, streams, words);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "base/phrase.hpp"
 #include "cli/cost_options.hpp"
 #include "cli/language/translation.hpp"
+#include "cli/step_text.hpp"
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/predict/io_step_result.hpp"
@@ -42,9 +44,32 @@ Phrase choice_line(const char* title, const ClusterChoice& choice, const std::st
   return line + "\n";
 }
 
+std::string precision_of(const StrategyResult& row) {
+  return std::string(name(kPrecisionNames, row.plan.workload.precision));
+}
+
+std::set<std::string> precisions_of(const WhichAnswer& answer) {
+  std::set<std::string> found;
+  for (const ClusterChoice& choice : answer.choices) found.insert(precision_of(choice.best));
+  return found;
+}
+
+// "428 GiB (usual: 251.5 GiB)"; empty where the usual is enough.
+Phrase host_text(const StepResult& result) {
+  if (!result.host_condition) return "";
+  return phrase("{} GiB (usual: {:.1f} GiB)",
+                result.host_condition->enough.count() >> 30,
+                result.host.capacity.gib());
+}
+
 std::string choices_table(const WhichAnswer& answer,
                           const WhichQuestion& question,
                           const Translation& words) {
+  const bool mixed = precisions_of(answer).size() > 1;
+  const bool unusual =
+      std::any_of(answer.choices.begin(), answer.choices.end(), [](const ClusterChoice& choice) {
+        return choice.best.result.host_condition.has_value();
+      });
   std::vector<std::vector<Phrase>> rows;
   for (const ClusterChoice& choice : answer.choices) {
     const StepResult& result = choice.best.result;
@@ -54,20 +79,24 @@ std::string choices_table(const WhichAnswer& answer,
                     fixed_text(choice.tokens_per_second, 0),
                     hours_text(choice.cost.hours),
                     money_text(choice.cost.cost, question.cost.prices.currency)});
+    if (unusual) rows.back().push_back(host_text(result));
+    if (mixed) rows.back().push_back(precision_of(choice.best));
   }
-  return table({{"cluster"},
-                {"strategy"},
-                {"GPU GiB", Align::right},
-                {"tokens/s", Align::right},
-                {"time", Align::right},
-                {"total cost", Align::right}},
-               rows,
-               words);
+  std::vector<Column> columns = {{"cluster"},
+                                 {"strategy"},
+                                 {"GPU GiB", Align::right},
+                                 {"tokens/s", Align::right},
+                                 {"time", Align::right},
+                                 {"total cost", Align::right}};
+  if (unusual) columns.push_back({"host memory to have"});
+  if (mixed) columns.push_back({"precision"});
+  return table(columns, rows, words);
 }
 
-std::string listed(const std::vector<std::string>& texts) {
+template <typename Texts>
+std::string listed(const Texts& texts, const char* between = ", ") {
   std::string all;
-  for (const std::string& text : texts) all += (all.empty() ? "" : ", ") + text;
+  for (const std::string& text : texts) all += (all.empty() ? "" : between) + text;
   return all;
 }
 
@@ -86,14 +115,14 @@ std::string refusals_text(const WhichAnswer& answer, const Translation& words) {
   return text;
 }
 
-Phrase model_line(const StrategyResult& best) {
+Phrase model_line(const StrategyResult& best, const std::string& precision) {
   const Plan& plan = best.plan;
   return phrase(
       "{} ({} parameters), {} tokens, {}",
       plan.whole_model->name.empty() ? plan.whole_model->architecture : plan.whole_model->name,
       short_count_text(count_parameters(*plan.whole_model).total.count()),
       plan.workload.sequence_length,
-      name(kPrecisionNames, plan.workload.precision));
+      precision);
 }
 
 std::string which_gpu_text(const WhichAnswer& answer,
@@ -103,16 +132,18 @@ std::string which_gpu_text(const WhichAnswer& answer,
     return words.text("no: it trains on none of these clusters\n") + refusals_text(answer, words);
   }
   const std::string& currency = question.cost.prices.currency;
+  const StrategyResult& first = answer.choices.front().best;
+  const Phrase line = model_line(first, listed(precisions_of(answer), " / "));
   const TrainingCost& size = answer.choices.front().cost;
   const Phrase trained =
       size.assumed ? phrase("{} (assumed: --tokens)", size_text(size)) : size_text(size);
-  std::string text =
-      words.text(phrase("{}; {}:\n", model_line(answer.choices.front().best), trained));
+  std::string text = words.text(phrase("{}; {}:\n", line, trained));
   text += words.text(choice_line("smallest    ", answer.choices[*answer.smallest], currency));
   if (answer.cheapest) {
     text += words.text(choice_line("cheapest    ", answer.choices[*answer.cheapest], currency));
   }
   text += words.text(choice_line("fastest     ", answer.choices[*answer.fastest], currency));
+  text += words.text(generation_text(first.plan));
   text += "\n" + choices_table(answer, question, words) + "\n";
   if (!answer.not_asked.empty()) {
     text += words.text("Could be none of these if 1.5 times as fast as estimated:") + " " +
@@ -149,7 +180,7 @@ Phrase lengths_text(const LongestSequences& lengths) {
   }
   const SequenceReach& best = answer->best;
   const StepResult& result = best.row.result;
-  Phrase text = model_line(best.row) + "\n";
+  Phrase text = model_line(best.row, precision_of(best.row)) + "\n";
   text +=
       lengths.plain
           ? phrase("longest sequences that train{}: {}\n", condition_text(result), reach_line(best))
@@ -177,14 +208,14 @@ Phrase lengths_text(const LongestSequences& lengths) {
                                         usual,
                                         kSequenceQuantum);
   }
-  return text;
+  return text + generation_text(best.row.plan);
 }
 
 Phrase largest_text(const std::optional<LargestModel>& largest) {
   if (!largest) return "no: not even a model of 100 M parameters fits on this cluster\n";
   const StrategyResult& best = largest->best;
   const StepResult& result = best.result;
-  return model_line(best) + "\n" +
+  return model_line(best, precision_of(best)) + "\n" +
          phrase("largest model of LLaMA's shape that trains: {}\n", largest->size) +
          phrase("  {}, {} of {} GPU memory, {:.0f} tokens/s per GPU\n",
                 describe(best.strategy),
@@ -193,7 +224,8 @@ Phrase largest_text(const std::optional<LargestModel>& largest) {
                 result.step.tokens_per_second_per_gpu) +
          phrase("  host memory needs {} per node, taken to have {}\n",
                 gib_text(result.host.peak),
-                gib_text(result.host.capacity));
+                gib_text(result.host.capacity)) +
+         generation_text(best.plan);
 }
 
 enum class Goal { best, longest_sequence, largest_model };

@@ -2,7 +2,7 @@
 // Text of an answer becomes text nodes and nothing else.
 "use strict";
 {
-  const { say, gib, time, count, element, number, show } = zeroplanPage;
+  const { say, gib, time, count, condition, element, number, show } = zeroplanPage;
   const { fields, commandOf, lineOf, linkOf, questionOf } = zeroplanQuestion;
   const chinese = zeroplanLanguage === "zh";
   const at = (id) => document.getElementById(id);
@@ -80,7 +80,7 @@
     at("answer").className = result ? "" : "no";
     at("answer").textContent = result
       ? say("{}: yes, {}, micro-batch {} x accumulation {}", where, doc.chosen.name,
-            doc.chosen.workload.micro_batch_size, doc.chosen.workload.gradient_accumulation_steps)
+            doc.chosen.workload.micro_batch_size, doc.chosen.workload.gradient_accumulation_steps) + condition(result)
       : say("{}: no, nothing fits", where);
     at("remedies").replaceChildren(...doc.remedies.map((one) => element("li", say("It would with: {}.", one.change))));
     at("numbers").replaceChildren();

@@ -7,8 +7,10 @@
 #include "cli/interrupt.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/search_options.hpp"
+#include "cli/step_text.hpp"
 #include "cli/table.hpp"
 #include "cli/write_file.hpp"
+#include "model/predict/verdict.hpp"
 
 namespace zeroplan {
 namespace {
@@ -54,7 +56,7 @@ ReportData report_data_of(const Arguments& arguments, Streams streams) {
   return gather_report(scenario, options);
 }
 
-Phrase report_text(const Json& document) {
+Phrase report_text(const Json& document, const ReportData& data) {
   const Json& question = *document.find("question");
   const Json& search = *document.find("search");
   Phrase text = phrase("{} ({} parameters) on {}, {} tokens, {}\n",
@@ -70,12 +72,14 @@ Phrase report_text(const Json& document) {
   } else {
     const Json& result = *chosen.find("result");
     const Json& gpu = *result.find("gpu");
-    text += phrase("{}\n  {:.0f} tokens/s per GPU, {} of {} GPU memory\n  {}\n",
+    text += phrase("{}{}\n  {:.0f} tokens/s per GPU, {} of {} GPU memory\n  {}\n",
                    chosen.find("name")->as_string(),
+                   condition_text(data.chosen->result),
                    result.find("step")->find("tokens_per_second_per_gpu")->as_number(),
                    gib_text(Bytes::of(gpu.find("peak_total_bytes")->as_integer())),
                    gib_text(Bytes::of(gpu.find("capacity_bytes")->as_integer())),
                    chosen.find("launch")->as_string());
+    text += generation_text(data.chosen->plan);
   }
   const Json* moved = document.find("sensitivity_complete");
   const bool searched = search.find("complete")->as_boolean();

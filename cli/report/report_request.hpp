@@ -14,7 +14,7 @@ namespace zeroplan {
 ReportData report_data_of(const Arguments& arguments, Streams streams);
 
 // A few lines for standard output: yes or no, the chosen configuration, how it was found.
-Phrase report_text(const Json& document);
+Phrase report_text(const Json& document, const ReportData& data);
 
 // The file of --output. Throws InputError where it is missing or cannot be
 // written: that is said before the search.

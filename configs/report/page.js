@@ -1,7 +1,7 @@
 // The page of a report: what it says beside its plots (shell.js).
 "use strict";
 {
-  const { say, doc, gib, time, count, element, number, show } = zeroplanPage;
+  const { say, doc, gib, time, count, condition, element, number, show } = zeroplanPage;
   const chosen = doc.chosen;
   const result = chosen && chosen.result;
 
@@ -28,15 +28,12 @@
     return best.tokens_per_second_per_gpu >= most ? say("Fastest of what was simulated: {}", chosen.name)
       : say("Simplest within {} % of the fastest ({} tokens/s per GPU): {}", within, count(most), chosen.name);
   }
-  const condition = () => result.host_condition
-    ? say(", if a node has {} of host memory (usual: {})", gib(result.host_condition.enough_bytes), gib(result.host.capacity_bytes))
-    : "";
 
   function words() {
     const question = doc.question;
     document.title = document.getElementById("title").textContent = say("{} on {}", question.model, question.cluster);
     document.getElementById("answer").textContent = chosen
-      ? choice() + condition()
+      ? choice() + condition(result)
       : say(doc.search.proven_empty ? "Nothing in the space fits." : "Nothing was found so far that fits.") + doc.remedies.map((one) => " " + say("It would with: {}.", one.change)).join("");
     number(say("parameters"), question.parameters >= 1e9 ? (question.parameters / 1e9).toFixed(2) + " B"
       : count(question.parameters / 1e6) + " M", say("{} tokens, {}", count(question.sequence_length), question.precision));

@@ -8,6 +8,9 @@ const zeroplanPage = (() => {
   const gib = (bytes) => (bytes / GiB).toFixed(1) + " GiB";
   const time = (seconds) => seconds >= 1 ? seconds.toFixed(2) + " s" : (seconds * 1e3).toFixed(1) + " ms";
   const count = (value) => Math.round(value).toLocaleString("en");
+  const condition = (result) => result.host_condition
+    ? say(", if a node has {} of host memory (usual: {})", gib(result.host_condition.enough_bytes), gib(result.host.capacity_bytes))
+    : "";
   const element = (name, text) => {
     const made = document.createElement(name);
     if (text !== undefined) made.textContent = text;
@@ -151,5 +154,5 @@ const zeroplanPage = (() => {
     }
   }
 
-  return { say, doc, gib, time, count, element, number, show };
+  return { say, doc, gib, time, count, condition, element, number, show };
 })();
