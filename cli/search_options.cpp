@@ -140,7 +140,7 @@ int nothing_found(bool all_known, const Streams& streams, const Translation& wor
   streams.log << words.text(
       "error: the search ended before it found what fits and before it had looked at everything: "
       "whether something fits is not known\n"
-      "hint: more time, or no --time-limit\n");
+      "hint: a smaller space (--fix), more time, or no --time-limit\n");
   return kInternalError;
 }
 

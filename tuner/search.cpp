@@ -258,7 +258,7 @@ class Search {
   void explore(const std::vector<Branch>& branches) {
     for (const Branch& branch : branches) {
       if (drop_as_hopeless(branch)) continue;
-      if (interrupted() || out_of_time()) {
+      if (gives_up()) {
         record_.drop_unseen(branch.points, branch.bound);
       } else if (!drop_as_equivalent(branch)) {
         open_leaves(branch);
@@ -357,7 +357,7 @@ class Search {
   // What is not simulated any more: what bounds leave out of it is, the rest stays unseen.
   void close(Leaves& leaves) {
     while (leaves.next < leaves.points.size()) {
-      if (interrupted() || out_of_time()) {
+      if (gives_up()) {
         record_.drop_unseen(static_cast<std::int64_t>(leaves.points.size() - leaves.next),
                             leaves.bound);
         return;
@@ -464,6 +464,8 @@ class Search {
     return found || interrupted() || out_of_time() || record_.stalled() ||
            record_.evaluated() >= options_.most_evaluated;
   }
+  // No bound is asked for any more: where nothing fits none leaves out what it costs to ask.
+  bool gives_up() const { return interrupted() || out_of_time() || (stopped() && !record_.best()); }
   bool interrupted() const {
     return options_.interrupted != nullptr && options_.interrupted->load();
   }
