@@ -106,14 +106,16 @@ void note_rest(const OomEvent& event, std::vector<OomCause>& causes) {
   const bool only_fragments = explained && causes.front().code == "fragmentation" && little;
   if ((explained && !only_fragments) || event.kind != OomKind::gpu_allocator || !event.allocated)
     return;
-  causes.insert(causes.begin(),
-                {"card-full",
-                 event.capacity ? phrase("{} are allocated by tensors of {}: the GPU is full",
-                                         printed(event.allocated->bytes),
-                                         printed(event.capacity->bytes))
-                                : phrase("{} are allocated by tensors: the GPU is full",
-                                         printed(event.allocated->bytes)),
-                 ""});
+  causes.insert(
+      causes.begin(),
+      {"card-full",
+       event.capacity ? phrase("{} are allocated by tensors of {}: the GPU is full",
+                               printed(event.allocated->bytes),
+                               printed(event.capacity->bytes))
+                      : phrase("{} are allocated by tensors: the GPU is full",
+                               printed(event.allocated->bytes)),
+       "lower the peak: a smaller micro-batch, shorter sequences, checkpointing, a higher "
+       "ZeRO stage or offload; --model and --cluster say which is enough"});
 }
 
 void note_kind(const OomEvent& event, std::vector<OomCause>& causes) {

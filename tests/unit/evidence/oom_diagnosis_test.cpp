@@ -29,6 +29,17 @@ TEST_CASE("more unallocated memory than was asked for is fragmentation") {
               "PyTorch)") == Codes{"card-full"});
 }
 
+TEST_CASE("a full GPU with a few free pieces is told what lowers its peak first") {
+  const std::vector<OomEvent> events = read_oom_text(
+      "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 39.59 GiB total capacity; 37.85 GiB "
+      "already allocated; 10.00 MiB free; 37.90 GiB reserved in total by PyTorch)");
+  const std::vector<OomCause> causes = diagnose(events.front());
+  REQUIRE(causes.size() == 2);
+  CHECK(causes[0].code == "card-full");
+  CHECK(causes[0].advice.english().find("smaller micro-batch") != std::string::npos);
+  CHECK(causes[1].code == "fragmentation");
+}
+
 TEST_CASE("a GPU that is not full is told, unless a limit explains it") {
   CHECK(codes("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 47.54 GiB total capacity; "
               "6.15 GiB already allocated; 37.32 GiB free; 6.40 GiB reserved in total by PyTorch)")
