@@ -215,19 +215,16 @@ Output run_and_read(const std::vector<std::string>& words) {
   Output output;
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return output;
   const pid_t self = getpid();
-  const pid_t child = fork();
-  if (child == 0) {
-    end_with(self);
-    const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    dup2(nothing, STDIN_FILENO);
-    dup2(ends[1], STDOUT_FILENO);
+  const pid_t keeper = fork();
+  if (keeper == 0) {
+    const SignalGuard guard;
     dup2(ends[1], STDERR_FILENO);
-    become(pointers, environment);
+    _exit(keep(pointers, environment, self, kGraceSeconds));
   }
   close(ends[1]);
   std::array<char, 4096> buffer{};
   constexpr std::size_t kLongest = std::size_t{1} << 22;
-  for (ssize_t count = 0; child > 0;) {
+  for (ssize_t count = 0; keeper > 0;) {
     count = read(ends[0], buffer.data(), buffer.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) break;
@@ -237,7 +234,7 @@ Output run_and_read(const std::vector<std::string>& words) {
   }
   close(ends[0]);
   int status = 0;
-  if (child > 0 && waitpid(child, &status, 0) == child) output.exit = exit_of(status);
+  if (keeper > 0 && waitpid(keeper, &status, 0) == keeper) output.exit = exit_of(status);
   return output;
 }
 

@@ -11,12 +11,16 @@ namespace zeroplan::rehearsal {
 // else empty.
 std::string find_program(const std::string& name);
 
+// What a program that is asked to end gets before it is killed.
+inline constexpr int kGraceSeconds = 5;
+
 struct Output {
   int exit = 127;    // 127: could not be started; 128 + n: ended by signal n
   std::string text;  // standard output and standard error
 };
 
-// Runs it to its end without standard input. It ends with this process, even where that is killed.
+// Runs it to its end without standard input. All that it started ends with it, and with this
+// process, even where that is killed.
 Output run_and_read(const std::vector<std::string>& words);
 
 struct Ended {
@@ -30,6 +34,6 @@ struct Ended {
 // left.
 Ended run_program(const std::vector<std::string>& words,
                   const std::map<std::string, std::string>& variables,
-                  int grace_seconds = 5);
+                  int grace_seconds = kGraceSeconds);
 
 }  // namespace zeroplan::rehearsal

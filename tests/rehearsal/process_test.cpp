@@ -127,16 +127,15 @@ TEST_CASE("A signal that was ignored stays ignored") {
 
 TEST_CASE("What was started ends with the process that started it, though that is killed") {
   const Folder folder;
-  // In a session of its own, as ranks of a launcher are, and behind a shell that stays.
-  const std::string launched =
-      "setsid sh -c 'echo $$ >" + folder.at("pid") + "; exec sleep 60' & sleep 60";
   for (const bool keeps : {true, false}) {
     CAPTURE(keeps);
     const std::string pid = folder.at(keeps ? "pid" : "read");
+    // In a session of its own, as ranks of a launcher are, and behind a shell that stays.
+    const std::string launched = "setsid sh -c 'echo $$ >" + pid + "; exec sleep 60' & sleep 60";
     const pid_t starter = fork();
     if (starter == 0) {
       if (keeps) run_program({"sh", "-c", launched}, {});
-      if (!keeps) run_and_read({"sh", "-c", "echo $$ >" + pid + "; exec sleep 60"});
+      if (!keeps) run_and_read({"sh", "-c", launched});
       _exit(0);
     }
     for (int i = 0; i < 300 && first_word(pid).empty(); ++i) {
