@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <ostream>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,12 +47,6 @@ std::string precision_of(const StrategyResult& row) {
   return std::string(name(kPrecisionNames, row.plan.workload.precision));
 }
 
-std::set<std::string> precisions_of(const WhichAnswer& answer) {
-  std::set<std::string> found;
-  for (const ClusterChoice& choice : answer.choices) found.insert(precision_of(choice.best));
-  return found;
-}
-
 // "428 GiB (usual: 251.5 GiB)"; empty where the usual is enough.
 Phrase host_text(const StepResult& result) {
   if (!result.host_condition) return "";
@@ -65,7 +58,6 @@ Phrase host_text(const StepResult& result) {
 std::string choices_table(const WhichAnswer& answer,
                           const WhichQuestion& question,
                           const Translation& words) {
-  const bool mixed = precisions_of(answer).size() > 1;
   const bool unusual =
       std::any_of(answer.choices.begin(), answer.choices.end(), [](const ClusterChoice& choice) {
         return choice.best.result.host_condition.has_value();
@@ -75,28 +67,27 @@ std::string choices_table(const WhichAnswer& answer,
     const StepResult& result = choice.best.result;
     rows.push_back({short_name(choice.cluster),
                     describe(choice.best.strategy),
+                    precision_of(choice.best),
                     gib_number(result.gpu.peak_total) + " / " + gib_number(result.gpu.capacity),
                     fixed_text(choice.tokens_per_second, 0),
                     hours_text(choice.cost.hours),
                     money_text(choice.cost.cost, question.cost.prices.currency)});
     if (unusual) rows.back().push_back(host_text(result));
-    if (mixed) rows.back().push_back(precision_of(choice.best));
   }
   std::vector<Column> columns = {{"cluster"},
                                  {"strategy"},
+                                 {"precision"},
                                  {"GPU GiB", Align::right},
                                  {"tokens/s", Align::right},
                                  {"time", Align::right},
                                  {"total cost", Align::right}};
   if (unusual) columns.push_back({"host memory to have"});
-  if (mixed) columns.push_back({"precision"});
   return table(columns, rows, words);
 }
 
-template <typename Texts>
-std::string listed(const Texts& texts, const char* between = ", ") {
+std::string listed(const std::vector<std::string>& texts) {
   std::string all;
-  for (const std::string& text : texts) all += (all.empty() ? "" : between) + text;
+  for (const std::string& text : texts) all += (all.empty() ? "" : ", ") + text;
   return all;
 }
 
@@ -115,14 +106,13 @@ std::string refusals_text(const WhichAnswer& answer, const Translation& words) {
   return text;
 }
 
-Phrase model_line(const StrategyResult& best, const std::string& precision) {
+Phrase model_line(const StrategyResult& best) {
   const Plan& plan = best.plan;
   return phrase(
-      "{} ({} parameters), {} tokens, {}",
+      "{} ({} parameters), {} tokens",
       plan.whole_model->name.empty() ? plan.whole_model->architecture : plan.whole_model->name,
       short_count_text(count_parameters(*plan.whole_model).total.count()),
-      plan.workload.sequence_length,
-      precision);
+      plan.workload.sequence_length);
 }
 
 std::string which_gpu_text(const WhichAnswer& answer,
@@ -133,11 +123,10 @@ std::string which_gpu_text(const WhichAnswer& answer,
   }
   const std::string& currency = question.cost.prices.currency;
   const StrategyResult& first = answer.choices.front().best;
-  const Phrase line = model_line(first, listed(precisions_of(answer), " / "));
   const TrainingCost& size = answer.choices.front().cost;
   const Phrase trained =
       size.assumed ? phrase("{} (assumed: --tokens)", size_text(size)) : size_text(size);
-  std::string text = words.text(phrase("{}; {}:\n", line, trained));
+  std::string text = words.text(phrase("{}; {}:\n", model_line(first), trained));
   text += words.text(choice_line("smallest    ", answer.choices[*answer.smallest], currency));
   if (answer.cheapest) {
     text += words.text(choice_line("cheapest    ", answer.choices[*answer.cheapest], currency));
@@ -180,7 +169,7 @@ Phrase lengths_text(const LongestSequences& lengths) {
   }
   const SequenceReach& best = answer->best;
   const StepResult& result = best.row.result;
-  Phrase text = model_line(best.row, precision_of(best.row)) + "\n";
+  Phrase text = model_line(best.row) + phrase(", {}\n", precision_of(best.row));
   text +=
       lengths.plain
           ? phrase("longest sequences that train{}: {}\n", condition_text(result), reach_line(best))
@@ -215,7 +204,7 @@ Phrase largest_text(const std::optional<LargestModel>& largest) {
   if (!largest) return "no: not even a model of 100 M parameters fits on this cluster\n";
   const StrategyResult& best = largest->best;
   const StepResult& result = best.result;
-  return model_line(best, precision_of(best)) + "\n" +
+  return model_line(best) + phrase(", {}\n", precision_of(best)) +
          phrase("largest model of LLaMA's shape that trains: {}\n", largest->size) +
          phrase("  {}, {} of {} GPU memory, {:.0f} tokens/s per GPU\n",
                 describe(best.strategy),

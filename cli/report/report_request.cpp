@@ -65,19 +65,18 @@ Phrase report_text(const Json& document, const ReportData& data) {
                        question.find("cluster")->as_string(),
                        question.find("sequence_length")->as_integer(),
                        question.find("precision")->as_string());
-  const Json& chosen = *document.find("chosen");
-  if (chosen.is_null()) {
+  if (!data.chosen) {
     text += search.find("proven_empty")->as_boolean() ? "no: nothing in the space fits\n"
                                                       : "nothing found so far that fits\n";
   } else {
-    const Json& result = *chosen.find("result");
-    const Json& gpu = *result.find("gpu");
+    const Json& chosen = *document.find("chosen");
+    const StepResult& result = data.chosen->result;
     text += phrase("{}{}\n  {:.0f} tokens/s per GPU, {} of {} GPU memory\n  {}\n",
                    chosen.find("name")->as_string(),
-                   condition_text(data.chosen->result),
-                   result.find("step")->find("tokens_per_second_per_gpu")->as_number(),
-                   gib_text(Bytes::of(gpu.find("peak_total_bytes")->as_integer())),
-                   gib_text(Bytes::of(gpu.find("capacity_bytes")->as_integer())),
+                   condition_text(result),
+                   result.step.tokens_per_second_per_gpu,
+                   gib_text(result.gpu.peak_total),
+                   gib_text(result.gpu.capacity),
                    chosen.find("launch")->as_string());
     text += generation_text(data.chosen->plan);
   }
