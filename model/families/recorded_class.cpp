@@ -160,12 +160,17 @@ void put_numbers(Json& value, const Values& values) {
 }
 
 // A layer's part of a rule, by its key: the item of a list for layer `i` of `count`, for "<key"
-// whether it is one of the first so many, for "%key" whether it ends a period. Null: nothing.
+// whether it is one of the first so many, for "%key" whether it ends a period, for "$key" whether
+// it is the last of its value in a list. Null: nothing.
 Json said_of_layer(std::string_view key, std::size_t i, std::size_t count, const Values& values) {
   const char sort = key.front();
   if (sort != '<' && sort != '%') {
-    const Json* list = values.find(key);
-    return list != nullptr && list->items().size() == count ? list->items()[i] : Json();
+    const Json* list = values.find(sort == '$' ? key.substr(1) : key);
+    if (list == nullptr || list->items().size() != count) return {};
+    const std::vector<Json>& all = list->items();
+    if (sort != '$') return all[i];
+    const auto next = all.begin() + static_cast<std::ptrdiff_t>(i) + 1;
+    return Json(std::find(next, all.end(), all[i]) == all.end());
   }
   const auto size = values.size(key.substr(1));
   if (!size) return {};
@@ -208,7 +213,7 @@ std::vector<std::size_t> kinds_of(const Json& layers, const Values& values) {
   }
   const std::vector<Json>& by = layers.find("rules")->items().front().find("by")->items();
   const std::string key = by.empty() ? "" : by.front().as_string();
-  throw NotRecorded{key.starts_with('<') || key.starts_with('%') ? key.substr(1) : key,
+  throw NotRecorded{key.find_first_of("<%$") == 0 ? key.substr(1) : key,
                     phrase("layers of the kinds that were recorded")};
 }
 
@@ -292,15 +297,19 @@ std::optional<NotRecorded> other_rotary_of(const Json& config, const Json& rope)
   return NotRecorded{"partial_rotary_factor", partial->dump()};
 }
 
-// A list of layers that tells no layer's kind and says what it did not say when it was recorded.
+// What a config says of layers, in a list or by their numbers, that tells no layer's kind and is
+// not what was said when it was recorded.
 std::optional<NotRecorded> other_list(const Json& config, const Json& lists) {
   for (const auto& [key, known] : lists.members()) {
     const Json* said = config.find(key);
-    if (said == nullptr) continue;
-    const bool same =
-        std::all_of(said->items().begin(), said->items().end(), [&known = known](const Json& item) {
-          return std::find(known.items().begin(), known.items().end(), item) != known.items().end();
-        });
+    if (said == nullptr || said->is_null()) continue;
+    std::vector<Json> values = said->is_object() ? std::vector<Json>() : said->items();
+    if (said->is_object()) {
+      for (const auto& [layer, value] : said->members()) values.push_back(value);
+    }
+    const bool same = std::all_of(values.begin(), values.end(), [&known = known](const Json& item) {
+      return std::find(known.items().begin(), known.items().end(), item) != known.items().end();
+    });
     if (!same) return NotRecorded{key, known.dump()};
   }
   return std::nullopt;

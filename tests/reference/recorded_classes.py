@@ -58,6 +58,8 @@ def compare(zeroplan, python, kind, folder):
     for changes in changes_of(json.loads(Path(path).read_text()), usual):
         run([python, "-c", CONFIG, kind, json.dumps(changes), path], CUDA_VISIBLE_DEVICES="")
         traced = run([zeroplan, "trace", path, "--python", python, "-o", str(graph)])
+        if traced.returncode != 0 and "vocab_size" in changes:  # the class has no wider model
+            continue
         if traced.returncode != 0:
             return "%s: is not traced: %s" % (changes, traced.stderr[-200:])
         expected, got = answer(zeroplan, str(graph)), answer(zeroplan, path)

@@ -171,10 +171,11 @@ class Class:
         return modules[0] != modules[1]
 
     def layers(self):
-        """As few as show every kind that the class has by its defaults."""
+        """As few as show every kind that the class has by its defaults, twice where there are so many: the last may be another."""
         def kinds(config):
             count = getattr(config, self.layers_key)
-            return {key: set(map(str, value)) for key, value in config.to_dict().items() if isinstance(value, list) and len(value) == count}
+            lists = {key: list(map(str, value)) for key, value in config.to_dict().items() if isinstance(value, list) and len(value) == count}
+            return {key: {(kind, value.count(kind) > 1) for kind in value} for key, value in lists.items()}
 
         usual = kinds(self.config_class())
         for count in range(4, 17):
@@ -262,6 +263,8 @@ class Variant:
         known = self.known
         document, self.shapes, config = known.of(self.base, self.said)
         self.first = Sample(self.base, None, document)
+        if self._around_layers(document, config) != self._around_more_layers():
+            raise Problem("sizes outside of the layers that do not depend on how many there are", self.known.options.family, "")
         self.samples = [self.first]
         roles = {key: self._role(key) for key in sorted(self.base) if self._is_asked(key)}
         kept = {key for key, role in roles.items() if role == "fixed" and is_size(key, self.base[key]) and key not in self.switched}
@@ -297,6 +300,16 @@ class Variant:
         if known.windows:
             row.update(windows=known.windows, longer=self.long)
         return row
+
+    def _around_layers(self, document, config):
+        """What a document has beside its layers."""
+        graph = folded(copy.deepcopy(document), config.to_dict(), dict(self.base, **{self.known.layers_key: document["shape"]["layers"]}), self.known.layers_key)
+        return graph["modules"], graph["buffers"], [graph["blocks"][call["block"]] for call in graph["calls"] if "layers" not in call]
+
+    def _around_more_layers(self):
+        layers = self.known.layers_key
+        document, _, config = self.known.of(dict(self.base, **{layers: 2 * self.base[layers]}), self.said)
+        return self._around_layers(document, config)
 
     def _is_asked(self, key):
         known = self.known
@@ -356,7 +369,7 @@ class Variant:
         if not isinstance(said, dict):
             return {"types": ["default"]}
         nested = all(isinstance(part, dict) for part in said.values())
-        same = ["default"]
+        same = sorted({part.get("rope_type", "default") for part in (said.values() if nested else [said])})
         for sort, more in ROPE_SORTS.items():
             changed = copy.deepcopy(said)
             for part in changed.values() if nested else [changed]:
@@ -369,11 +382,16 @@ class Variant:
         return dict({"types": same}, **({"partial": shares if nested else shares[""]} if shares else {}))
 
     def _lists(self, config, rules):
-        """What lists of layers that no rule asks say: other values may be other sizes."""
+        """What lists of layers that no rule asks say, and what the class says of single layers: other values may be other sizes."""
         asked = {key for rule in rules for key in rule["by"]}
         count = config[self.known.layers_key]
         lists = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == count and key not in asked}
-        return {key: sorted(set(value), key=str) for key, value in lists.items() if not any(isinstance(item, (list, dict)) for item in value)}
+        lists.update({key: value for key, value in config.items() if isinstance(value, dict) and key in self.known.made})
+        return {key: self._unique(value.values() if isinstance(value, dict) else value) for key, value in lists.items()}
+
+    @staticmethod
+    def _unique(values):
+        return [json.loads(text) for text in sorted({json.dumps(value, sort_keys=True) for value in values})]
 
 
 class _Pool:

@@ -45,11 +45,13 @@ def _marked(rows, is_layers):
 
 
 def _rules(kind_of, config, base, count):
-    """Which layer is of which kind: by lists of the config, by a number of layers that come first ("<key"), by a period ("%key")."""
+    """Which layer is of which kind: by lists of the config, by a number of layers that come first ("<key"), by a period ("%key"), by
+    whether it is the last of its value in a list ("$key")."""
     if len(set(kind_of)) == 1:
         return [{"by": [], "values": []}]
     facts = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == count}
     lists = sorted(facts)
+    facts.update({"$" + key: [value not in facts[key][i + 1:] for i, value in enumerate(facts[key])] for key in lists})
     for key in sorted(base):
         if is_first(key) and is_size(key, base[key]):
             facts["<" + key] = [i < base[key] for i in range(count)]

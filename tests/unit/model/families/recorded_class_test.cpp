@@ -94,6 +94,23 @@ TEST_CASE("a list of layers that the config lacks is replaced by the number that
   CHECK(types == "One M One M Two ");
 }
 
+TEST_CASE("the last layer of its type may be another kind") {
+  Json last = family();
+  Json& layers = last["documents"].items().front()["graph"]["layers"];
+  layers["rules"] = json(R"([{"by": ["$types"], "values": [[[false], 0], [[true], 1]]}])");
+  const RecordedClass found =
+      read_recorded(last,
+                    "test",
+                    json(R"({"kv": 2, "depth": 4, "types": ["one", "two", "one", "one"]})"),
+                    ModelUse{.sequence_length = 100});
+  REQUIRE(found.document);
+  std::string types;
+  for (const Json& row : found.document->find("modules")->items()) {
+    if (const Json* type = row.find("type")) types += type->as_string() + " ";
+  }
+  CHECK(types == "One M Two One M Two ");
+}
+
 TEST_CASE("what was not recorded is not made up") {
   CHECK(made(R"({"kv": 2})"));
   CHECK_FALSE(made(R"({"kv": 8})"));              // as many as heads
@@ -184,7 +201,7 @@ TEST_CASE("every class of data/families gives a document that is planned") {
       }
       for (const Json& key : layers.find("rules")->items().front().find("by")->items()) {
         const std::string& name = key.as_string();
-        if (name.front() == '<' || name.front() == '%') continue;
+        if (name.find_first_of("<%$") == 0) continue;
         Json types = Json::array();
         for (int i = 0; i < 2; ++i) {
           const Json& row =
