@@ -134,12 +134,13 @@ struct NotRecorded {
 // "=" and a sum that is a whole number, "~" and one that may be a share.
 Json number(std::string_view formula, const Values& values) {
   const std::optional<Share> found = Formula(formula.substr(1), values).value();
-  if (found && found->below == 1) return Json(found->above);
-  if (!found || formula.front() == '=') {  // the class rounds it in a way that nobody saw
+  const bool some = found && found->above != 0;
+  if (some && found->below == 1) return Json(found->above);
+  if (!some || formula.front() == '=') {  // the class rounds it in a way that nobody saw
     const std::size_t begin = formula.find_first_not_of("=~-0123456789*");
     const std::size_t end = formula.find_first_of("*/+-", begin);
     throw NotRecorded{std::string(formula.substr(begin, end - begin)),
-                      phrase("sizes of which {} is a whole number", formula.substr(1))};
+                      phrase("sizes of which {} is a whole number, not 0", formula.substr(1))};
   }
   return Json(static_cast<double>(found->above) / static_cast<double>(found->below));
 }

@@ -97,8 +97,8 @@ class ModuleReader {
     Elements count = 1_elements;
     for (const Json& size : shape->items()) {
       constexpr std::int64_t kMost = std::int64_t{1} << 40;
-      if (!size.is_integer() || size.as_integer() < 0 || size.as_integer() > kMost) {
-        reader_.problem(shape_at, "whole numbers up to 2^40", described(size));
+      if (!size.is_integer() || size.as_integer() < 1 || size.as_integer() > kMost) {
+        reader_.problem(shape_at, "whole numbers from 1 to 2^40", described(size));
         return -1;
       }
       parameter.shape.push_back(size.as_integer());

@@ -118,6 +118,7 @@ TEST_CASE("what was not recorded is not made up") {
   CHECK_FALSE(made(R"({"kv": 2, "heads": 0})"));  // divides by nothing
   CHECK_FALSE(made(R"({"kv": 2, "heads": 7})"));  // no whole number
   CHECK_FALSE(made(R"({"kv": 2, "hidden": "x"})"));
+  CHECK_FALSE(made(R"({"kv": 0})"));  // no share of the heads
   CHECK_FALSE(made(R"({"kv": 2, "hidden": 9000000000000000000})"));
   CHECK_FALSE(made(R"({"kv": 2, "depth": 0})"));
   CHECK(made(R"({"kv": 2, "heads_of_layers": [8, 8, 8]})"));
@@ -145,7 +146,7 @@ TEST_CASE("a config that was not recorded is told the key, and what was recorded
   CHECK(missing(R"({"kv": 2, "hidden_act": "gelu"})") == "hidden_act: \"silu\"");
   CHECK(missing(R"({"kv": 8})") == "kv: a number that divides heads");
   CHECK(missing(R"({"kv": 2, "heads": 7})") ==
-        "hidden: sizes of which hidden*3/heads+2*kv-1 is a whole number");
+        "hidden: sizes of which hidden*3/heads+2*kv-1 is a whole number, not 0");
   CHECK(missing(R"({"kv": 2, "depth": 100000})") == "depth: 1 to 1024");
   CHECK(missing(R"({"kv": 2, "rope_parameters": {"full": {"rope_type": "dynamic"}}})") ==
         R"(rope_parameters/rope_type: ["default","yarn"])");
