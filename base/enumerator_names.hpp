@@ -18,7 +18,7 @@ consteval std::string_view enumerator_name() {
   return text.substr(text.rfind(':') + 1);
 }
 
-// Of the first `Count` enumerators, which are numbered from 0.
+// The names of the first `Count` enumerators, which are numbered from 0.
 template <typename Enum, std::size_t Count>
 consteval std::array<std::string_view, Count> enumerator_names() {
   return []<std::size_t... I>(std::index_sequence<I...>) {

@@ -107,7 +107,7 @@ Phrase limit_and_safer_text(const FitAnswer& answer) {
   return text;
 }
 
-// Of stage and offload alone, where they differ in them.
+// Ways differ in stage and offload; where there is one such way, in checkpointing.
 std::size_t ways_that_fit(const FitAnswer& answer) {
   std::set<std::tuple<int, OffloadDevice, OffloadDevice>> ways;
   std::size_t rows = 0;

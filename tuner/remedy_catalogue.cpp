@@ -643,11 +643,8 @@ class Catalogue {
   // One buffer holds the largest partition; what is kept for reuse keeps its buffer, of the few
   // that there are.
   std::int64_t enough_for_a_weight() const {
-    std::int64_t size = plan_.engine.offload_parameter.buffer_size.count();
-    for (const Parameter& parameter : plan_.model->parameters) {
-      size = std::max(size, parameter.numel.count());
-    }
-    return size;
+    return std::max(plan_.engine.offload_parameter.buffer_size.count(),
+                    largest_parameter(*plan_.model));
   }
   void add_buffers_for_weights(std::vector<Change>& changes) const {
     changes.push_back({Knob::offload_param_buffer_size, Json(enough_for_a_weight())});

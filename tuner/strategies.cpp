@@ -82,15 +82,6 @@ void clear_offload(DsConfig& config) {
   for (const Knob knob : kOffload) config.unset(knob);
 }
 
-// One NVMe buffer must hold the largest partition; with few ranks that passes the default of 10^8.
-std::int64_t largest_parameter(const Model& model) {
-  std::int64_t largest = 0;
-  for (const Parameter& parameter : model.parameters) {
-    largest = std::max(largest, parameter.numel.count());
-  }
-  return largest;
-}
-
 // The folders of the user's file, for every strategy that swaps there: what one section names is
 // meant for the other, too.
 struct SwapFolders {
@@ -132,6 +123,14 @@ void set_offload(const Strategy& strategy,
 }
 
 }  // namespace
+
+std::int64_t largest_parameter(const Model& model) {
+  std::int64_t largest = 0;
+  for (const Parameter& parameter : model.parameters) {
+    largest = std::max(largest, parameter.numel.count());
+  }
+  return largest;
+}
 
 std::string_view name(OffloadDevice device) {
   switch (device) {

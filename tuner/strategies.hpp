@@ -61,6 +61,10 @@ std::vector<Strategy> strategies(const Scenario& scenario);
 // and no file that strategies start from.
 std::optional<std::int64_t> stage_alone(const Scenario& scenario);
 
+// Elements: one NVMe buffer must hold the largest partition; with few ranks that passes the default
+// of 10^8.
+std::int64_t largest_parameter(const Model& model);
+
 // The knobs of a strategy: those of `base` where the user gave a file, else a small file that sets
 // up `optimizer` and what the community's templates do; stage, offload and what belongs to them
 // replaced. No optimizer: the trainer hands its own to accelerate, which refuses a file with

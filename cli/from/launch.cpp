@@ -84,7 +84,7 @@ bool is_assignment(const Word& word) {
   return word.text.find('=') != std::string::npos && !word.text.starts_with('-');
 }
 
-// What NCCL, CUDA and torch read, beside what they print and who is how many.
+// Variables that NCCL, CUDA and torch read change the run, but for logging and the list of GPUs.
 bool changes_the_runtime(std::string_view name) {
   const auto begins = [&](std::string_view start) { return name.starts_with(start); };
   return (begins("NCCL_") || begins("TORCH_") || begins("PYTORCH_") || begins("CUDA_")) &&

@@ -23,7 +23,7 @@ struct ReadLine {
 };
 
 struct Meaning {
-  // What a tool does where nobody says it; without a sentence it is no news.
+  // A tool's default stands in where nobody says the key; without a sentence it is not printed.
   void assume(ScenarioKey key, Json value, const char* sentence);
 
   Scenario scenario;

@@ -49,7 +49,7 @@ struct Part {
   std::vector<Phrase> unread;    // what could not be followed
 };
 
-// Of names with '|' between them.
+// `names` are separated by '|'.
 inline bool is_named_in(std::string_view names, std::string_view name) {
   return !first_name(names, [&](std::string_view one) { return one == name; }).empty();
 }

@@ -88,8 +88,7 @@ Json value_of(const TrainerRow& row, const Json& value) {
 
 bool is_of_trainers(std::string_view name) { return row_of(name) != nullptr; }
 
-// What is said of the trainer counts; where nothing is, a script or a file of TRL's arguments has
-// the trainer that they are of.
+// A named trainer counts; where none is named, arguments that one trainer of TRL alone has name it.
 TrainerMeaning::TrainerMeaning(const Part& part) : tool_(part.tool) {
   bool silent = tool_ == Tool::trainer;
   for (const Setting& setting : part.settings) {

@@ -24,7 +24,7 @@ class TrainerMeaning {
   Json trainer() const;
   // Prompt and completion together; null where grpo's are not said.
   Json sequence_length() const;
-  // Of ppo: `models` of a scenario, and the policy; null where they are not said.
+  // PPO's other models (`models` of a scenario) and its policy are null where they are not said.
   Json models() const;
   Json policy() const { return said("sft_model_path"); }
   // The trainer, and the argument that tells where nothing names it; empty where something does.

@@ -298,8 +298,8 @@ std::optional<NotRecorded> other_rotary_of(const Json& config, const Json& rope)
   return NotRecorded{"partial_rotary_factor", partial->dump()};
 }
 
-// What a config says of layers, in a list or by their numbers, that tells no layer's kind and is
-// not what was said when it was recorded.
+// A config's list or table of layers that tells no layer's kind must say what it said when the
+// class was recorded; the first that does not is returned.
 std::optional<NotRecorded> other_list(const Json& config, const Json& lists) {
   for (const auto& [key, known] : lists.members()) {
     const Json* said = config.find(key);

@@ -278,7 +278,8 @@ TransformerShape read_shape(TracedReader& reader, const Json& document, const Mo
   return shape;
 }
 
-// What the class does with its logits before the loss: a factor, or a tanh between two.
+// The class scales its logits (logit_scale) or caps them (final_logit_softcapping: divide, tanh,
+// multiply) before the loss.
 void note_logits(const TracedGraph& graph, TransformerShape& shape) {
   bool is_head = false;
   for (const TracedEvent& e :

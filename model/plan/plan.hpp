@@ -141,6 +141,8 @@ struct Prepared {
 // planned.
 Plan resolve(const Scenario& scenario);
 Plan resolve(const Scenario& scenario, const Prepared& prepared);
+// Whether the Trainer, where nobody says, takes torch's AdamW with fused=True.
+bool trainer_asks_for_fused(const Software& software);
 // What the model's class is asked for in this scenario.
 ModelUse model_use_of(const Scenario& scenario, ExpertLayout experts);
 // Reads model and cluster of a scenario once.

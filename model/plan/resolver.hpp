@@ -48,8 +48,6 @@ void warn_outside_profile(Resolver& resolver);
 // resolve_software.cpp: the releases, said or tried together; the layout of the model's experts in
 // them, which replaces plan.model.
 void resolve_software(Resolver& resolver);
-// Whether the Trainer, where nobody says, takes torch's AdamW with fused=True.
-bool trainer_asks_for_fused(const Software& software);
 // Of what its release is known to do and no prediction counts.
 void warn_of_release(Resolver& resolver);
 void take_experts(Resolver& resolver, const Prepared& prepared);

@@ -70,12 +70,10 @@ std::string trainer_arguments(const Plan& plan) {
         work.checkpoint_reentrant);
   }
   // Under DeepSpeed the Trainer's own choice of AdamW is not said.
-  const Software& software = plan.software;
-  const bool asks = software.transformers_act(ReleaseRule::trainer_asks_for_fused) &&
-                    software.torch_acts(ReleaseRule::trusts_fused_adam);
   const std::string optimizer = optimizer_argument(plan);
-  const bool usual =
-      runs_deepspeed(work) && optimizer == (asks ? "adamw_torch_fused" : "adamw_torch");
+  const char* const own =
+      trainer_asks_for_fused(plan.software) ? "adamw_torch_fused" : "adamw_torch";
+  const bool usual = runs_deepspeed(work) && optimizer == own;
   if (!optimizer.empty() && !usual) {
     text += fmt::format(" --optim {}", optimizer);
   }
