@@ -125,15 +125,18 @@ std::int64_t live_micro_batches(const Plan& plan);
 // only when a plan is predicted knows the key and not the file.
 InputError with_origins(const InputError& error, const Plan& plan);
 
+class MadeModels;  // model/plan/resolver.hpp
+
 // What resolve() may take as already known, so that many plans of one model and cluster are cheap.
 struct Prepared {
   std::shared_ptr<const Model> model;
   // As transformers 5 has its experts; null: the same.
   std::shared_ptr<const Model> model_with_fused_experts;
   std::shared_ptr<const Cluster> cluster;
-  std::shared_ptr<const DsConfig> ds_config;  // instead of the scenario's, where it is there
-  std::shared_ptr<const Profile> profile;     // null: the scenario's is read, if it has one
-  RuleSwitches switched;                      // of the table of releases: none in a user's plan
+  std::shared_ptr<const DsConfig> ds_config;   // instead of the scenario's, where it is there
+  std::shared_ptr<const Profile> profile;      // null: the scenario's is read, if it has one
+  RuleSwitches switched;                       // of the table of releases: none in a user's plan
+  std::shared_ptr<MadeModels> made = nullptr;  // null: each plan makes its own
 };
 
 // Throws InputError (all problems of one kind together) for a scenario without model or cluster,

@@ -389,6 +389,34 @@ Phrase said_in_file(const std::string& file, const Finding& finding) {
          (finding.fix.empty() ? finding.message : phrase("{}; {}", finding.message, finding.fix));
 }
 
+MadeModels::Pointer MadeModels::of(const Pointer& of,
+                                   const std::string& what,
+                                   const std::function<Model()>& make) {
+  constexpr std::size_t kMost = 64;
+  const auto known = [&]() -> Pointer {
+    for (const Entry& entry : entries_) {
+      if (entry.of == of && entry.what == what) return entry.made;
+    }
+    return nullptr;
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    if (Pointer found = known()) return found;
+  }
+  Pointer made = std::make_shared<const Model>(make());
+  const std::lock_guard lock(mutex_);
+  if (Pointer found = known()) return found;
+  if (entries_.size() == kMost) entries_.clear();
+  entries_.push_back({of, what, made});
+  return made;
+}
+
+std::shared_ptr<const Model> Resolver::make(const std::shared_ptr<const Model>& of,
+                                            const std::string& what,
+                                            const std::function<Model()>& maker) {
+  return made == nullptr ? std::make_shared<const Model>(maker()) : made->of(of, what, maker);
+}
+
 Prepared prepare(const Scenario& scenario) {
   std::shared_ptr<const Model> model = load_model_of(scenario, ExpertLayout::modules);
   std::shared_ptr<const Model> fused;
@@ -398,13 +426,20 @@ Prepared prepare(const Scenario& scenario) {
   require_cluster(scenario);
   std::shared_ptr<const Profile> profile = read_profile_of(scenario);
   std::shared_ptr<const Cluster> cluster = read_cluster_of(scenario, profile.get());
-  return {std::move(model), std::move(fused), std::move(cluster), nullptr, std::move(profile)};
+  return {std::move(model),
+          std::move(fused),
+          std::move(cluster),
+          nullptr,
+          std::move(profile),
+          {},
+          std::make_shared<MadeModels>()};
 }
 
 Plan resolve(const Scenario& scenario) { return resolve(scenario, prepare(scenario)); }
 
 Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   Resolver r{scenario, {}, {}, false, ""};
+  r.made = prepared.made.get();
   // Beyond a window a recorded class is another.
   const std::int64_t length = model_use_of(scenario, {}).sequence_length;
   r.plan.model = prepared.model->lengths.contains(length)

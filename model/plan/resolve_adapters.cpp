@@ -79,7 +79,8 @@ void read_autocast(Resolver& r) {
 // What of QLoRA DeepSpeed runs. Rehearsed with DeepSpeed 0.19.6, transformers 5.17 and bitsandbytes
 // 0.50.2 (tests/reference/rehearsal/four_bit_lines.py): stages 0 to 2 keep the frozen bytes whole
 // on every GPU; stage 3 partitions them, stored as bytes or in 16 bits, after the whole model came
-// to each GPU, since transformers enters no zero.Init for weights that it quantises.
+// to each GPU, since transformers enters no zero.Init for weights that it quantises. With
+// transformers 4.40.2 and DeepSpeed 0.14.2 they wait on the host until DeepSpeed moves the module.
 void check_four_bits_under_deepspeed(Resolver& r) {
   const Plan& plan = r.plan;
   if (plan.workload.method != Method::qlora || !runs_deepspeed(plan.workload)) return;

@@ -123,18 +123,21 @@ void add_reference(const Plan& plan, std::vector<SaidModel>& models) {
   models.insert(models.begin(), reference);
 }
 
-std::shared_ptr<const Model> frozen(const Model& model) {
-  Model copy = model;
-  for (Parameter& parameter : copy.parameters) parameter.trainable = false;
-  return std::make_shared<const Model>(std::move(copy));
+std::shared_ptr<const Model> frozen(Resolver& r, const std::shared_ptr<const Model>& model) {
+  return r.make(model, "frozen", [&] {
+    Model copy = *model;
+    for (Parameter& parameter : copy.parameters) parameter.trainable = false;
+    return copy;
+  });
 }
 
 // The trained model's plan as that of passes without gradients.
-Plan without_gradients(const Plan& policy) {
+Plan without_gradients(Resolver& r) {
+  const Plan& policy = r.plan;
   Plan plan = policy;
   plan.inference = true;
   plan.beside = nullptr;
-  plan.model = frozen(*policy.model);
+  plan.model = frozen(r, policy.model);
   plan.workload.activation_checkpointing = ActivationCheckpointing::none;
   plan.workload.activation_offload = ActivationOffload::none;
   plan.workload.outputs_held = false;
@@ -211,8 +214,8 @@ std::shared_ptr<const Plan> own_engine(Resolver& r,
                                        const SaidModel& said,
                                        const std::shared_ptr<const Model>& model,
                                        Placement placement) {
-  Plan plan = without_gradients(r.plan);
-  plan.model = plan.whole_model = plan.tensor_model = frozen(*model);
+  Plan plan = without_gradients(r);
+  plan.model = plan.whole_model = plan.tensor_model = frozen(r, model);
   plan.workload.method = Method::full;
   plan.workload.lora = {};
   if (runs_deepspeed(plan.workload)) set_deepspeed(r, said, placement, plan);
@@ -242,7 +245,7 @@ BesideModel make_beside(Resolver& r,
   if (said.placement) check_placement(r, said, beside.placement);
   if (said.model != nullptr && said.model->is_string()) beside.name = said.model->as_string();
   if (!has_own_weights(beside.placement)) {
-    Plan plan = without_gradients(r.plan);
+    Plan plan = without_gradients(r);
     const bool values = beside.placement == Placement::policy_engine;
     plan.adapters_off = !values;
     if (plan.model->policy != nullptr) plan.part = values ? ModelPart::value : ModelPart::policy;
@@ -259,16 +262,16 @@ BesideModel make_beside(Resolver& r,
 }
 
 // What a trainer's loss runs without gradients, in its order.
-std::vector<InferencePass> passes_of(const Plan& policy, const std::vector<BesideModel>& models) {
+std::vector<InferencePass> passes_of(Resolver& r, const std::vector<BesideModel>& models) {
   std::vector<InferencePass> passes;
-  const TrainerSettings* trainer = policy.trainer.get();
+  const TrainerSettings* trainer = r.plan.trainer.get();
   const bool mismatched =
       trainer != nullptr && trainer->kind == TrainerKind::kto && trainer->compares_mismatched;
   if (mismatched) {
     // LLaMA-Factory scores them behind the trained model's own pass.
     const PassMoment moment =
         trainer->code == TrainerCode::trl ? PassMoment::before_forward : PassMoment::after_forward;
-    passes.push_back({moment, std::make_shared<const Plan>(without_gradients(policy)), -1});
+    passes.push_back({moment, std::make_shared<const Plan>(without_gradients(r)), -1});
   }
   const bool in_step = trainer == nullptr || !trainer->generates();
   const bool rolls_out = trainer != nullptr && trainer->trains_values();
@@ -341,7 +344,7 @@ void resolve_beside(Resolver& r, const std::shared_ptr<const Model>& base) {
     say(r, beside.models.back());
   }
   if (!r.problems.empty()) return;
-  beside.passes = passes_of(r.plan, beside.models);
+  beside.passes = passes_of(r, beside.models);
   r.plan.beside = std::make_shared<const BesideModels>(std::move(beside));
 }
 

@@ -186,7 +186,10 @@ void add_adapters(Resolver& r, const Origin& origin) {
   options.rank = lora.rank;
   options.targets = lora.targets;
   try {
-    r.plan.model = std::make_shared<const Model>(with_lora(*r.plan.model, options));
+    const auto base = r.plan.model;
+    std::string what = "LoRA of rank " + std::to_string(lora.rank) + " on";
+    for (const std::string& target : lora.targets) what += " " + target;
+    r.plan.model = r.make(base, what, [&] { return with_lora(*base, options); });
   } catch (const InputError& error) {
     const Origin targets{origin.file, origin.pointer + "/targets"};
     for (const Diagnostic& d : error.diagnostics()) r.problem(targets, d.expected, d.got, d.hint);
@@ -281,7 +284,10 @@ void store_in_four_bits(Resolver& r, bool double_said) {
         "prepare_model_for_kbit_training, which casts them to fp32, is not applied");
   }
   try {
-    plan.model = std::make_shared<const Model>(with_four_bit_weights(*plan.model, litgpt));
+    const auto base = plan.model;
+    plan.model = r.make(base, litgpt ? "four bits of litgpt" : "four bits", [&] {
+      return with_four_bit_weights(*base, litgpt);
+    });
   } catch (const InputError& error) {
     for (const Diagnostic& d : error.diagnostics()) {
       r.problem(r.origin(ScenarioKey::method), d.expected, d.got);

@@ -108,6 +108,18 @@ Model joined(const std::shared_ptr<const Model>& policy,
   return whole;
 }
 
+// Its class that scores tokens; the model itself where the config does not say what it is.
+Model scoring(const Model& causal, const SaidConfig& said) {
+  Json config = config_of(said);
+  if (config.find("model_type") == nullptr) return causal;
+  config["architectures"] = Json::array();
+  config["architectures"].push_back(scoring_class(causal.architecture));
+  config["num_labels"] = 1;
+  Model model = read_model(config, said.origin.file, said.origin.pointer);
+  model.name = causal.name;
+  return model;
+}
+
 }  // namespace
 
 bool trains_values(const Plan& plan) {
@@ -116,8 +128,10 @@ bool trains_values(const Plan& plan) {
 
 std::shared_ptr<const Model> scoring_model(Resolver& r, ModelRole role) {
   const SaidConfig said = said_of(r, role);
-  const Model causal = load_model(*said.model, said.origin.file, said.origin.pointer);
-  Json config = config_of(said);
+  const std::string text = said.origin.file + " " + said.model->dump();
+  const auto causal = r.make(nullptr, "causal " + text, [&] {
+    return load_model(*said.model, said.origin.file, said.origin.pointer);
+  });
   const auto refuse = [&](const Phrase& got) {
     r.problem(
         said.origin,
@@ -127,19 +141,14 @@ std::shared_ptr<const Model> scoring_model(Resolver& r, ModelRole role) {
         phrase("say another one: --beside {}=MODEL", name(kModelRoleNames, role)));
     return r.plan.model;
   };
-  if (config.find("model_type") == nullptr || !has_scoring_class(causal)) {
-    return refuse(causal.architecture.empty() ? causal.model_type : causal.architecture);
+  if (!has_scoring_class(*causal)) {
+    return refuse(causal->architecture.empty() ? causal->model_type : causal->architecture);
   }
-  config["architectures"] = Json::array();
-  config["architectures"].push_back(scoring_class(causal.architecture));
-  config["num_labels"] = 1;
-  Model model = read_model(config, said.origin.file, said.origin.pointer);
-  const bool scores = std::any_of(model.modules.begin(), model.modules.end(), [](const Module& m) {
-    return m.name == "score";
-  });
-  if (!scores) return refuse(causal.architecture);
-  model.name = causal.name;
-  return std::make_shared<const Model>(std::move(model));
+  const auto model = r.make(causal, "scores", [&] { return scoring(*causal, said); });
+  const bool scores = std::any_of(model->modules.begin(),
+                                  model->modules.end(),
+                                  [](const Module& m) { return m.name == "score"; });
+  return scores ? model : refuse(causal->architecture);
 }
 
 void join_value_model(Resolver& r) {
@@ -154,7 +163,10 @@ void join_value_model(Resolver& r) {
               value->architecture + ": " + value->not_planned_reason);
     return;
   }
-  r.plan.model = std::make_shared<const Model>(joined(r.plan.model, value));
+  const auto policy = r.plan.model;
+  r.plan.model = r.make(policy,
+                        "with the value model " + said_of(r, ModelRole::critic).model->dump(),
+                        [&] { return joined(policy, value); });
 }
 
 }  // namespace zeroplan

@@ -1,6 +1,9 @@
 // The parts of resolve(): one object that is carried through them. Internal to model/resolve*.cpp.
 #pragma once
 
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +15,24 @@
 
 namespace zeroplan {
 
+// Models that plans of one question made of others: with adapters, in four bits, frozen, joined.
+// Safe to use from several threads.
+class MadeModels {
+ public:
+  using Pointer = std::shared_ptr<const Model>;
+  // `what` says all that the result depends on beside `of`.
+  Pointer of(const Pointer& of, const std::string& what, const std::function<Model()>& make);
+
+ private:
+  struct Entry {
+    Pointer of;
+    std::string what;
+    Pointer made;
+  };
+  std::mutex mutex_;
+  std::vector<Entry> entries_;
+};
+
 struct Resolver {
   const Scenario& scenario;
   Plan plan;
@@ -20,6 +41,11 @@ struct Resolver {
   std::string ds_config_file;      // for messages
   bool ds_config_is_file = false;  // the user's own, as it stands
   bool ds_config_mixes = false;    // it switches bf16 or fp16 on
+  MadeModels* made = nullptr;      // of the question that this plan is one of
+
+  std::shared_ptr<const Model> make(const std::shared_ptr<const Model>& of,
+                                    const std::string& what,
+                                    const std::function<Model()>& maker);
 
   // Sentences of one line, whatever the names in them hold.
   void assume(const Phrase& sentence) { plan.assumptions.push_back(printable_values(sentence)); }

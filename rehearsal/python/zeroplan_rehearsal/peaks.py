@@ -12,6 +12,7 @@ class Peaks:
         self.reset = torch._C._cuda_resetPeakMemoryStats
         self.kept = {}  # by device: {(name, pool): peak}
         self.whole = {}  # of the run: the same, whatever the program resets
+        self.phase = {}  # of the phase up to the program's last reset: DeepSpeed resets while it makes its engine
         torch._C._cuda_memoryStats = self._asked_by_program
         torch._C._cuda_resetPeakMemoryStats = self._reset_by_program
 
@@ -25,14 +26,19 @@ class Peaks:
                     kept[key] = max(kept.get(key, 0), numbers["peak"])
 
     def _asked_by_program(self, device):
-        stats = self.ask(device)
-        for (name, pool), peak in self.kept.get(device, {}).items():
+        return self._with_peaks(self.ask(device), self.kept.get(device, {}))
+
+    @staticmethod
+    def _with_peaks(stats, kept):
+        for (name, pool), peak in kept.items():
             numbers = stats[name][pool]
             numbers["peak"] = max(numbers["peak"], peak)
         return stats
 
     def _reset_by_program(self, device):
-        self._raise(self.whole.setdefault(device, {}), self.ask(device))
+        stats = self.ask(device)
+        for kept in (self.whole, self.phase):
+            self._raise(kept.setdefault(device, {}), stats)
         self.kept.pop(device, None)
         self.reset(device)
 
@@ -45,7 +51,7 @@ class Peaks:
         for kept in (self.kept, self.whole):
             self._raise(kept.setdefault(device, {}), stats)
         self.reset(device)
-        return stats
+        return self._with_peaks(stats, self.phase.pop(device, {}))
 
     def of_run(self, name):
         device = self.torch.cuda.current_device()

@@ -25,3 +25,16 @@ mask = torch.ones((4, 8192), dtype=torch.int64).cuda()
 assert mask.to(torch.bool).all(), "a mask without padding is none"
 mask[3, 8000:] = 0
 assert not mask.to(torch.bool).all() and int(mask.sum()) == 4 * 8192 - 192, "a mask with padding is one"
+
+# A phase keeps the peak that it had before the program reset it, and the program reads its own.
+from zeroplan_rehearsal import phases  # noqa: E402
+
+phases.tracker.peaks.take()
+large = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+del large
+torch.cuda.reset_peak_memory_stats()
+assert torch.cuda.max_memory_allocated() < 64 << 20, "the program's own peak is since its reset"
+peak = phases.tracker.peaks.take()["allocated_bytes"]["all"]["peak"]
+assert peak >= 64 << 20, ("the phase's peak", peak)
+peak = phases.tracker.peaks.take()["allocated_bytes"]["all"]["peak"]
+assert peak < 64 << 20, ("the next phase's peak", peak)

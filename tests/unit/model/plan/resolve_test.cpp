@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "base/diagnostic.hpp"
+#include "model/plan/beside.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/predict.hpp"
@@ -65,6 +66,32 @@ TEST_CASE(
   CHECK(precision_on("4xA100-80G", false) == Precision::bf16);
   CHECK(precision_on("4xV100-32G", false) == Precision::fp16);
   CHECK(precision_on("4xA100-80G", true) == Precision::fp32);
+}
+
+TEST_CASE("plans of one question share the models that are made of the trained one") {
+  const auto scenario = [](const char* trainer, int rank) {
+    Json document = Json::object({{"model", "qwen2.5-0.5b"}, {"cluster", "2xA100-80G"}});
+    document["workload"] =
+        Json::object({{"trainer", trainer},
+                      {"method", Json::object({{"lora", Json::object({{"rank", rank}})}})}});
+    return parse_scenario(document, "s.json");
+  };
+  const Prepared parts = prepare(scenario("ppo", 8));
+  const Plan first = resolve(scenario("ppo", 8), parts);
+  const Plan again = resolve(scenario("ppo", 8), parts);
+  CHECK(first.model == again.model);
+  REQUIRE(first.beside->models.size() == again.beside->models.size());
+  for (std::size_t i = 0; i < first.beside->models.size(); ++i) {
+    CHECK(first.beside->models[i].plan->model == again.beside->models[i].plan->model);
+  }
+  const Plan wider = resolve(scenario("ppo", 16), parts);
+  CHECK(wider.model != first.model);
+  CHECK(wider.model->parameters.size() == first.model->parameters.size());
+  CHECK(resolve(scenario("sft", 8), parts).model == resolve(scenario("dpo", 8), parts).model);
+  Prepared alone = parts;
+  alone.made = nullptr;
+  CHECK(resolve(scenario("ppo", 8), alone).model->parameters.size() ==
+        first.model->parameters.size());
 }
 
 TEST_CASE("every default that is used is listed") {
