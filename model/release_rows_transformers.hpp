@@ -51,6 +51,12 @@ inline constexpr std::array kTransformersRows{
         "peft of its days (0.12) keeps adapters beside 16-bit weights in fp32",
         "peft's tuners/tuners_utils.py:cast_adapter_dtype of 0.11.1 and 0.12.0, which came out "
         "the day after transformers 4.43"},
+    ReleaseRow{ReleaseRule::goes_with_four_bit_inputs,
+               Package::transformers,
+               {},
+               {4, 43, 0},
+               "bitsandbytes of its days (before 0.43.2) keeps the input of every four-bit product",
+               "bitsandbytes' pull request 1270 of July 2024"},
     ReleaseRow{ReleaseRule::trainer_has_liger,
                Package::transformers,
                {4, 45, 0},

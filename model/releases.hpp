@@ -106,6 +106,7 @@ enum class ReleaseRule : std::uint8_t {
   saves_large_shards,
   ignores_sync_each_batch,
   goes_with_wide_adapters,
+  goes_with_four_bit_inputs,
   trainer_has_liger,
   evaluates_in_kernel,
   rounds_steps_up,

@@ -75,8 +75,9 @@ Question ask(const Scenario& scenario) {
   keep_from_accumulating(question.scenario, before, kFit);
   // Says what is wrong with the words of who asks.
   const Plan plan = resolve(question.scenario, before);
-  question.not_reentrant =
-      scenario.find(ScenarioKey::checkpoint_reentrant) == nullptr && holds_frozen_weights(plan);
+  if (scenario.find(ScenarioKey::checkpoint_reentrant) == nullptr) {
+    question.reentrant = lighter_reentrance(plan);
+  }
   const ExplicitValue* said = scenario.find(ScenarioKey::ds_config);
   if (said != nullptr && !stage_alone(scenario)) {
     question.base = std::make_shared<const DsConfig>(read_ds_config_of(*said));
@@ -92,8 +93,8 @@ AskedStrategy ask_strategy(const Question& question,
   scenario.set(ScenarioKey::activation_checkpointing,
                Json(name(kActivationCheckpointingNames, strategy.checkpointing)),
                kFit);
-  if (question.not_reentrant && strategy.stage == 3) {
-    scenario.set(ScenarioKey::checkpoint_reentrant, Json(false), kFit);
+  if (question.reentrant && strategy.stage == 3) {
+    scenario.set(ScenarioKey::checkpoint_reentrant, Json(*question.reentrant), kFit);
   }
   scenario.set(ScenarioKey::micro_batch_size, Json(batch.micro_batch), kFit);
   scenario.set(ScenarioKey::gradient_accumulation_steps, Json(batch.accumulation), kFit);
@@ -214,7 +215,7 @@ Question varied(Question question, const Variation& variation) {
       question.prepared.model = other.model;
       question.prepared.model_with_fused_experts = other.model_with_fused_experts;
     }
-    if (key == ScenarioKey::checkpoint_reentrant) question.not_reentrant = false;
+    if (key == ScenarioKey::checkpoint_reentrant) question.reentrant.reset();
   }
   if (variation.host_memory) {
     question.prepared.cluster =

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "model/plan/batch.hpp"
 #include "model/plan/plan.hpp"
@@ -20,7 +21,7 @@ struct Question {
   Prepared prepared;
   std::shared_ptr<const DsConfig> base;  // the user's ds_config, or null
   BatchChoices batches;                  // ways to make a step's batch
-  bool not_reentrant = false;            // checkpointing, where nobody said and it spares memory
+  std::optional<bool> reentrant;         // checkpointing under stage 3, where nobody said
   // Of its answer, and of those of its variations, which share it.
   std::shared_ptr<MissingRows> missing = std::make_shared<MissingRows>();
   // Of what is offloaded, whatever the user's file says of it (Strategy).

@@ -159,7 +159,7 @@ class Catalogue {
               release_row(ReleaseRule::misses_recomputed_ends).until,
               software.deepspeed_release);
     }
-    if (forces_reentrance(plan_) && frozen_weights_held(plan_) > Bytes::zero()) {
+    if (frozen_weights_held(plan_).spared_by_release) {
       release(ScenarioKey::deepspeed_version, "DeepSpeed", {0, 18, 0}, software.deepspeed_release);
     }
     if (workload_.engine == TrainingEngine::fsdp && workload_.fsdp_version == 2 &&
@@ -177,8 +177,9 @@ class Catalogue {
     // `fit` decides where nobody said.
     if (free_ ? !says(ScenarioKey::checkpoint_reentrant) : !sharded_) return;
     const bool other = !workload_.checkpoint_reentrant;
-    const bool may_spare = other ? plan_.engine.acts(ReleaseRule::misses_recomputed_ends)
-                                 : workload_.method != Method::full;
+    const bool may_spare = other ? plan_.engine.acts(ReleaseRule::misses_recomputed_ends) ||
+                                       frozen_weights_held(plan_).by_products
+                                 : workload_.method == Method::lora;
     if (!may_spare) return;
     add(RemedyPrice::nothing,
         MemoryCategory::parameters,

@@ -85,8 +85,9 @@ SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request,
   } else if (checkpointings_.empty()) {
     checkpointings_ = {ActivationCheckpointing::none, ActivationCheckpointing::full};
   }
-  not_reentrant_ =
-      scenario.find(ScenarioKey::checkpoint_reentrant) == nullptr && holds_frozen_weights(any);
+  if (scenario.find(ScenarioKey::checkpoint_reentrant) == nullptr) {
+    reentrant_ = lighter_reentrance(any);
+  }
   read_batches(request, any.workload.sequence_length);
   read_strategies(request);
 }
@@ -350,8 +351,8 @@ Plan SearchSpace::plan_of(const DsConfig& config,
                Json(name(kActivationCheckpointingNames, kind)),
                kTune);
   scenario.unset(ScenarioKey::global_batch_size);
-  if (not_reentrant_ && config.integer(Knob::zero_stage) == 3) {
-    scenario.set(ScenarioKey::checkpoint_reentrant, Json(false), kTune);
+  if (reentrant_ && config.integer(Knob::zero_stage) == 3) {
+    scenario.set(ScenarioKey::checkpoint_reentrant, Json(*reentrant_), kTune);
   }
   if (changed != nullptr) scenario.set(key, changed->value, changed->origin);
   Prepared prepared = prepared_;

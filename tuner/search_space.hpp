@@ -119,9 +119,8 @@ class SearchSpace {
   std::vector<StrategySpace> strategies_;
   std::vector<ActivationCheckpointing> checkpointings_;
   std::vector<BatchSizes> batches_;
-  Phrase assumed_batch_;  // a sentence, where nobody said the batch
-  bool not_reentrant_ =
-      false;  // checkpointing under stage 3, where nobody said and it spares memory
+  Phrase assumed_batch_;           // a sentence, where nobody said the batch
+  std::optional<bool> reentrant_;  // checkpointing under stage 3, where nobody said
   std::vector<LeftOut> left_out_;
 };
 

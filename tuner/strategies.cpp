@@ -209,9 +209,13 @@ int offload_of(const Strategy& strategy) {
   return distance(strategy.offload_optimizer) + distance(strategy.offload_parameter);
 }
 
-bool holds_frozen_weights(const Plan& plan) {
-  return plan.workload.method != Method::full && plan.workload.checkpoint_reentrant &&
-         runs_deepspeed(plan.workload) && FetchCoordinator::holds_recomputed_weights(plan.engine);
+std::optional<bool> lighter_reentrance(const Plan& plan) {
+  const Workload& workload = plan.workload;
+  if (!runs_deepspeed(workload)) return std::nullopt;
+  if (workload.method == Method::qlora && !workload.checkpoint_reentrant) return true;
+  const bool held = workload.method == Method::lora && workload.checkpoint_reentrant &&
+                    FetchCoordinator::holds_recomputed_weights(plan.engine);
+  return held ? std::optional(false) : std::nullopt;
 }
 
 namespace {

@@ -45,9 +45,9 @@ std::vector<Strategy> with_less_host_memory(const Strategy& strategy, const DsCo
 // How far offloaded: none, the optimizer, the weights too; a drive counts more than the host.
 int offload_of(const Strategy& strategy);
 
-// Does reentrant checkpointing keep frozen weights gathered under stage 3 (gather_timeline.hpp)?
-// Checkpointing that is not reentrant spares them and costs nothing.
-bool holds_frozen_weights(const Plan& plan);
+// The reentrance of checkpoints under stage 3 that keeps fewer frozen weights gathered
+// (FrozenWeightsHeld) and costs nothing; none where the plan's does.
+std::optional<bool> lighter_reentrance(const Plan& plan);
 
 // The combinations that DeepSpeed accepts and that differ: stages 0 to 3; the optimizer offloaded
 // to the CPU from stage 1 on; parameters too, and NVMe, in stage 3 (stages 1 and 2 treat NVMe as

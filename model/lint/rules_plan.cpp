@@ -108,9 +108,12 @@ void offload_unneeded(const Run& run, Report& report) {
 }
 
 void frozen_held(const Run& run, Report& report) {
-  const Bytes held = frozen_weights_held(*run.plan);
-  if (held == Bytes::zero()) return;
-  report.at(Knob::zero_stage, {gibibytes(bytes_of(held))}, forces_reentrance(*run.plan) ? 1 : 0);
+  const FrozenWeightsHeld held = frozen_weights_held(*run.plan);
+  if (held.bytes == Bytes::zero()) return;
+  const int text = held.by_products         ? (held.spared_by_release ? 3 : 2)
+                   : held.spared_by_setting ? 0
+                                            : 1;
+  report.at(Knob::zero_stage, {gibibytes(bytes_of(held.bytes))}, text);
 }
 
 // What the release at hand gets wrong for this run (model/releases.hpp).
@@ -208,8 +211,18 @@ constexpr std::array kPlanRules = {
                         "(--checkpoint-reentrant false), or DeepSpeed 0.18"},
                        {"reentrant checkpointing keeps {0} GiB of frozen weights gathered to the "
                         "end of backward since DeepSpeed 0.19",
-                        "DeepSpeed 0.18: TRL sets use_reentrant=True with adapters at stage 3"}},
-             .source = "runtime/zero/partitioned_param_coordinator.py:update_recompute_parameters"},
+                        "DeepSpeed 0.18: neither TRL with adapters at stage 3 nor bitsandbytes "
+                        "gains by use_reentrant=False"},
+                       {"bitsandbytes keeps {0} GiB of four-bit weights gathered from the forward "
+                        "pass to the end of backward",
+                        "use_reentrant=True in gradient_checkpointing_kwargs "
+                        "(--checkpoint-reentrant true)"},
+                       {"bitsandbytes keeps {0} GiB of four-bit weights gathered from the forward "
+                        "pass to the end of backward",
+                        "use_reentrant=True in gradient_checkpointing_kwargs "
+                        "(--checkpoint-reentrant true) and DeepSpeed 0.18"}},
+             .source = "runtime/zero/partitioned_param_coordinator.py:update_recompute_parameters; "
+                       "bitsandbytes autograd/_functions.py:MatMul4Bit"},
             frozen_held},
     RunRule{
         {.code = "release-trap",

@@ -187,7 +187,7 @@ void add_adapters(Resolver& r, const Origin& origin) {
   options.targets = lora.targets;
   try {
     const auto base = r.plan.model;
-    std::string what = "LoRA of rank " + std::to_string(lora.rank) + " on";
+    std::string what = "LoRA:" + std::to_string(lora.rank);
     for (const std::string& target : lora.targets) what += " " + target;
     r.plan.model = r.make(base, what, [&] { return with_lora(*base, options); });
   } catch (const InputError& error) {
@@ -269,7 +269,9 @@ void store_in_four_bits(Resolver& r, bool double_said) {
   FourBitWeights& weights = plan.workload.lora.weights;
   const bool litgpt = plan.workload.implementation == Implementation::litgpt;
   // litgpt's recipes are of bitsandbytes 0.41 and 0.42.
-  weights.reads_fp16 = weights.keeps_input = litgpt;
+  weights.reads_fp16 = litgpt;
+  weights.keeps_input =
+      litgpt || plan.software.transformers_act(ReleaseRule::goes_with_four_bit_inputs);
   if (!double_said && !litgpt) {
     // A hand-written loop takes bnb.nn.Linear4bit's own default, compress_statistics=True; the
     // Trainer goes through transformers' BitsAndBytesConfig(bnb_4bit_use_double_quant=False).
@@ -285,7 +287,7 @@ void store_in_four_bits(Resolver& r, bool double_said) {
   }
   try {
     const auto base = plan.model;
-    plan.model = r.make(base, litgpt ? "four bits of litgpt" : "four bits", [&] {
+    plan.model = r.make(base, litgpt ? "four_bits_of_litgpt" : "four_bits", [&] {
       return with_four_bit_weights(*base, litgpt);
     });
   } catch (const InputError& error) {

@@ -129,7 +129,7 @@ bool trains_values(const Plan& plan) {
 std::shared_ptr<const Model> scoring_model(Resolver& r, ModelRole role) {
   const SaidConfig said = said_of(r, role);
   const std::string text = said.origin.file + " " + said.model->dump();
-  const auto causal = r.make(nullptr, "causal " + text, [&] {
+  const auto causal = r.make(nullptr, "causal:" + text, [&] {
     return load_model(*said.model, said.origin.file, said.origin.pointer);
   });
   const auto refuse = [&](const Phrase& got) {
@@ -165,7 +165,7 @@ void join_value_model(Resolver& r) {
   }
   const auto policy = r.plan.model;
   r.plan.model = r.make(policy,
-                        "with the value model " + said_of(r, ModelRole::critic).model->dump(),
+                        "with_value_model:" + said_of(r, ModelRole::critic).model->dump(),
                         [&] { return joined(policy, value); });
 }
 

@@ -4,8 +4,10 @@
 
 #include "model/engine/fetch_coordinator.hpp"
 #include "model/engine/partition.hpp"
+#include "model/plan/trainer.hpp"
 #include "model/predict/generation.hpp"
 #include "model/predict/module_walk.hpp"
+#include "model/predict/step_memory.hpp"
 
 namespace zeroplan {
 namespace {
@@ -219,14 +221,14 @@ Fingerprint gathers_fingerprint(const Plan& plan, const ModelGraph& graph) {
   return print;
 }
 
-Bytes frozen_weights_held(const Plan& plan) {
+FrozenWeightsHeld frozen_weights_held(const Plan& plan) {
   const Workload& workload = plan.workload;
-  const bool reentrant = workload.activation_checkpointing != ActivationCheckpointing::none &&
-                         workload.checkpoint_reentrant;
-  if (workload.engine != TrainingEngine::deepspeed || plan.engine.stage != 3 || !reentrant ||
-      !FetchCoordinator::holds_recomputed_weights(plan.engine)) {
-    return Bytes::zero();
-  }
+  if (workload.engine != TrainingEngine::deepspeed || plan.engine.stage != 3) return {};
+  const bool reentrant = checkpoints_reentrantly(plan);
+  const bool four_bits = workload.method == Method::qlora;
+  const bool by_release = FetchCoordinator::holds_recomputed_weights(plan.engine);
+  if (!four_bits && !(reentrant && by_release)) return {};
+  if (four_bits && reentrant && !by_release) return {};
   const std::vector<int> blocks = wrapped_blocks(*plan.model);
   Elements frozen;
   for (std::size_t p = 0; p < plan.engine_parameters.size(); ++p) {
@@ -234,7 +236,13 @@ Bytes frozen_weights_held(const Plan& plan) {
     const bool stays = parameter.numel < plan.engine.stage3.parameter_persistence_threshold;
     if (blocks[p] >= 0 && !parameter.trainable && !stays) frozen += parameter.numel;
   }
-  return frozen * plan.engine.model_dtype;
+  // What max_live_parameters lets stay gathered anyway is kept by nobody.
+  if (!reentrant && frozen <= plan.engine.stage3.max_live_parameters) return {};
+  FrozenWeightsHeld held{frozen * plan.engine.model_dtype};
+  held.by_products = !reentrant;
+  held.spared_by_release = by_release && (four_bits || forces_reentrance(plan));
+  held.spared_by_setting = four_bits ? !reentrant : !forces_reentrance(plan);
+  return held;
 }
 
 SwapPoolUse swap_pool_use(const Plan& plan, const ModelGraph& graph, const EngineConfig& config) {

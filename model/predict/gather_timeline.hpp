@@ -55,11 +55,18 @@ GatherTimeline gather_timeline(const Plan& plan, const ModelGraph& graph, int mi
 // plans of one graph that agree in it gather, wait and release alike. Precondition: ZeRO stage 3.
 Fingerprint gathers_fingerprint(const Plan& plan, const ModelGraph& graph);
 
-// Frozen weights of the checkpointed blocks, where all of them stand gathered at the end of a
-// backward pass: reentrant recomputation runs under the model itself, whose backward never ends
-// (its inputs are integers), and DeepSpeed from 0.19 on leaves them with it. Zero elsewhere.
+// Frozen weights of the blocks, where all of them stand gathered at the end of a backward pass.
+// Reentrant recomputation runs under the model itself, whose backward never ends (its inputs are
+// integers), and DeepSpeed from 0.19 on leaves them with it. Without reentrance bitsandbytes'
+// products keep weights in four bits (KeptWeight::by_graph): kept rehearsals four-bit-...-deep.
 // Checked by tests/unit/model/predict/module_walk_test.cpp.
-Bytes frozen_weights_held(const Plan& plan);
+struct FrozenWeightsHeld {
+  Bytes bytes;                     // zero: they are released block by block
+  bool by_products = false;        // else by DeepSpeed
+  bool spared_by_release = false;  // DeepSpeed 0.18 lets go of them
+  bool spared_by_setting = false;  // use_reentrant turned over lets go of them, with that release
+};
+FrozenWeightsHeld frozen_weights_held(const Plan& plan);
 
 // What the first three steps ask of the pool of buffers behind weights on NVMe, under an engine
 // that differs from the plan's in its knobs alone. Precondition: ZeRO stage 3.

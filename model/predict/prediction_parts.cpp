@@ -240,14 +240,23 @@ std::vector<Phrase> release_traps(const Plan& plan) {
   std::vector<Phrase> traps;
   const Software& software = plan.software;
   const Workload& work = plan.workload;
-  if (const Bytes held = frozen_weights_held(plan); held > Bytes::zero()) {
+  const FrozenWeightsHeld held = frozen_weights_held(plan);
+  if (held.by_products) {
+    traps.push_back(phrase(
+        "bitsandbytes keeps {:.1f} GiB of four-bit weights gathered from the forward pass to the "
+        "end of backward: {}",
+        held.bytes.gib(),
+        held.spared_by_release ? "checkpointing with use_reentrant=True under DeepSpeed 0.18 "
+                                 "spares them"
+                               : "checkpointing with use_reentrant=True spares them"));
+  } else if (held.bytes > Bytes::zero()) {
     // TRL overrides use_reentrant where it must be true.
     traps.push_back(phrase(
         "DeepSpeed {} keeps {:.1f} GiB of frozen weights gathered to the end of backward under "
         "reentrant checkpointing: {}",
         to_string(software.deepspeed_release),
-        held.gib(),
-        forces_reentrance(plan) ? "DeepSpeed 0.18 does not" : "use_reentrant=False spares them"));
+        held.bytes.gib(),
+        held.spared_by_setting ? "use_reentrant=False spares them" : "DeepSpeed 0.18 does not"));
   }
   const bool recomputes_plainly =
       work.activation_checkpointing != ActivationCheckpointing::none && !work.checkpoint_reentrant;

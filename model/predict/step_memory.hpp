@@ -2,10 +2,12 @@
 // temporaries, saving. The engine's rules (model/engine/transients.hpp) by memory category.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "model/engine/buffers.hpp"
 #include "model/engine/transients.hpp"
+#include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
 
@@ -30,15 +32,28 @@ OutsidePasses outside_passes(const Plan& plan,
                              const std::vector<EngineBuffer>& buffers,
                              Bytes gpu_room);
 
-// By parameter: does torch's own linear, where memory_efficient_linear does not replace it
-// (runtime/zero/linear.py), save a view of the gathered weight, which then outlives its release by
-// the engine? Persistent weights are never gathered again. Empty where no weight is saved.
-std::vector<bool> weights_saved_by_linear(const Plan& plan, const EngineConfig& config);
+// What keeps the gathered weight of a parameter of stage 3 beyond its release by the engine.
+enum class KeptWeight : std::uint8_t {
+  by_nothing,
+  // torch's own linear, where memory_efficient_linear does not replace it (runtime/zero/linear.py):
+  // a view, until its node has run.
+  by_linear,
+  // A recomputation without reentrance, until the gradient is there: DeepSpeed's own linear saves
+  // the weight with the input, and what is packed then is a tensor of the storage itself
+  // (torch/utils/checkpoint.py _recomputation_hook: x.detach()).
+  by_recomputation,
+  // The product of four bits, whose context holds it (bitsandbytes autograd/_functions.py
+  // MatMul4Bit: ctx.tensors): past the hooks of a checkpoint, until the graph dies with the loss.
+  by_graph,
+};
 
-// Of each parameter of stage 3: whether a recomputation without reentrance keeps the gathered
-// weight until its gradient is there. DeepSpeed's own linear saves it with the input, and what is
-// packed then is a tensor of the storage itself (torch/utils/checkpoint.py _recomputation_hook:
-// x.detach()), which the parameter's release does not free. Empty: of none.
-std::vector<bool> weights_kept_by_recomputation(const Plan& plan, const EngineConfig& config);
+// By parameter; empty where nothing keeps any. Persistent weights are never gathered again.
+std::vector<KeptWeight> kept_weights(const Plan& plan, const EngineConfig& config);
+
+// Whether the engine's release in `pass` leaves it with what keeps it. `reentrant`: checkpoints run
+// their forward pass without a graph, and recompute with one of the block.
+bool keeps_weight(KeptWeight kept, Pass pass, bool reentrant);
+// Checkpoints with reentrance.
+bool checkpoints_reentrantly(const Plan& plan);
 
 }  // namespace zeroplan

@@ -33,7 +33,8 @@ class Walk {
         timeline_(work.activations),
         workspaces_(kept_workspaces(plan, work.graph)),
         reducer_(config, plan.engine_parameters) {
-    saved_by_linear_ = weights_saved_by_linear(plan, config);
+    kept_ = kept_weights(plan, config);
+    reentrant_ = checkpoints_reentrantly(plan);
     in_flight_ = activations_in_flight();
   }
 
@@ -112,7 +113,7 @@ class Walk {
     for (std::size_t i = 0; i < timeline_.steps.size(); ++i) {
       const ActivationStep& step = timeline_.steps[i];
       if (step.pass.pass == Pass::drop_outputs) continue;
-      follow_saved_weights(step);
+      follow_kept_weights(step);
       if (in_forward_phase(step.pass.pass)) {
         keep_larger(memory_.forward, at_rise(i, step.before_gradients, forward_, Bytes::zero()));
       } else {
@@ -225,35 +226,32 @@ class Walk {
   void add_live(std::size_t step, CategoryBytes& bytes) const {
     if (work_.gathers.peaks.empty()) return;
     const LiveElements& live = work_.gathers.peaks[step];
-    // What the engine gathers again beside a saved view is a second storage; only the weights kept
+    // What the engine gathers again beside a kept view is a second storage; only the weights kept
     // across the turn to backward are the same (at most max_reuse_distance / 2, counted twice).
     at(bytes, MemoryCategory::parameters) += live.parameters * config_.model_dtype + saved_weights_;
     at(bytes, MemoryCategory::communication_buffers) +=
         std::max(Elements::zero(), live.buffers - live.parameters) * config_.model_dtype;
   }
 
-  // torch's own linear saves a view of the gathered weight for backward: it outlives the release
-  // by the engine (runtime/zero/linear.py, which memory_efficient_linear puts in its place).
-  void follow_saved_weights(const ActivationStep& step) {
-    if (saved_by_linear_.empty()) return;
+  // Gathered weights that outlive their release by the engine.
+  void follow_kept_weights(const ActivationStep& step) {
+    if (kept_.empty()) return;
     saved_weights_ -= consumed_;  // by the pass before
     consumed_ = Bytes::zero();
-    const Bytes weights = weights_of(step.pass);
-    if (step.pass.pass == Pass::forward || step.pass.pass == Pass::recompute) {
-      saved_weights_ += weights;
-    } else if (step.pass.pass == Pass::backward) {
-      consumed_ = weights;
-    }
-  }
-
-  Bytes weights_of(const PassStep& pass) const {
-    const auto& instance = work_.graph.instances[static_cast<std::size_t>(pass.instance)];
-    Elements numel;
+    const Pass pass = step.pass.pass;
+    const auto& instance = work_.graph.instances[static_cast<std::size_t>(step.pass.instance)];
     for (const std::int32_t parameter : instance.parameters) {
-      const auto index = static_cast<std::size_t>(parameter);
-      if (saved_by_linear_[index]) numel += plan_.engine_parameters[index].numel;
+      const KeptWeight kept = kept_[static_cast<std::size_t>(parameter)];
+      const Bytes weight =
+          plan_.engine_parameters[static_cast<std::size_t>(parameter)].numel * config_.model_dtype;
+      const bool with_graph = kept == KeptWeight::by_graph && !reentrant_;
+      if (kept == KeptWeight::by_nothing || kept == KeptWeight::by_recomputation) continue;
+      if (with_graph ? in_forward_phase(pass) : keeps_weight(kept, pass, reentrant_)) {
+        saved_weights_ += weight;
+      } else if (pass == Pass::backward && !with_graph) {
+        consumed_ += weight;
+      }
     }
-    return numel * config_.model_dtype;
   }
 
   const Plan& plan_;
@@ -265,7 +263,8 @@ class Walk {
   GradientReducer reducer_;
   WindowMemory memory_;
   EngineActions actions_;
-  std::vector<bool> saved_by_linear_;  // by parameter; empty where none is
+  std::vector<KeptWeight> kept_;  // by parameter; empty: of none
+  bool reentrant_ = false;
 
   CategoryBytes in_flight_{};
 

@@ -304,7 +304,9 @@ void DeepSpeedInitialisation::write_other(bool zero3) {
   if (zero3 && builds_partitioned()) {
     parts = build_partitioned();
   } else {
-    pass_through(outside.load_peak.gpu, kParameters);
+    // Buffers come with the weights, scales of four bits among them.
+    const Bytes weights = outside.load_peak.gpu;
+    if (weights > Bytes::zero()) pass_through(weights + work_.graph.buffers, kParameters);
   }
   writer_.mark(Phase::init);
   release_all(parts);

@@ -174,7 +174,10 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
   graph().release_loss();
   if (fetches_) fetches_->leave_backward();
   finish_backward();
-  if (fetches_) fetches_->end_backward();
+  if (fetches_) {
+    fetches_->end_backward();
+    fetches_->end_graph();
+  }
   graph().release_outputs();
   graph().end_micro_batch();
   if (beside_) {
@@ -233,7 +236,7 @@ void DeepSpeedWriter::write_passes_beside(PassMoment moment) {
   OwnEngine own;
   if (fetches_) {
     if (moment == PassMoment::after_forward) fetches_->leave_forward();
-    fetches_->begin_pass(Pass::forward_no_grad);
+    fetches_->begin_pass(std::nullopt);
     own.begin = [this, moment] {
       // PPO calls the value model and the policy inside of the wrapper, whose hook never fires.
       if (moment != PassMoment::rollout) fetches_->begin_micro_step();

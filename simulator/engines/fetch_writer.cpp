@@ -5,7 +5,6 @@
 #include "base/check.hpp"
 #include "model/engine/partition.hpp"
 #include "model/engine/swapping.hpp"
-#include "model/predict/step_memory.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan {
@@ -57,9 +56,8 @@ FetchWriter::FetchWriter(const Plan& plan,
   if (of == Of::beside) return;  // nothing is saved for a backward pass
   saved_slots_ = slots_of_parameters(SlotKind::saved_parameter, of);
   saved_held_.resize(parameters, false);
-  saved_by_linear_ = weights_saved_by_linear(plan, config);
-  saves_in_forward_ = !saved_by_linear_.empty();
-  if (!saves_in_forward_) saved_by_linear_ = weights_kept_by_recomputation(plan, config);
+  saved_with_graph_.resize(parameters, false);
+  kept_ = kept_weights(plan, config);
 }
 
 std::vector<SlotIndex> FetchWriter::slots_of_parameters(SlotKind kind, Of of) {
@@ -312,10 +310,12 @@ void FetchWriter::release_parameter(std::int32_t parameter) {
   const auto p = static_cast<std::size_t>(parameter);
   if (!parameter_held_[p]) return;
   parameter_held_[p] = false;
-  const bool saved = !saved_by_linear_.empty() && saved_by_linear_[p] && !saved_held_[p];
-  if (saved && ((pass_ == Pass::forward && saves_in_forward_) || pass_ == Pass::recompute)) {
+  const bool reentrant = checkpoints_reentrantly(plan_);
+  if (!kept_.empty() && pass_ && !saved_held_[p] && keeps_weight(kept_[p], *pass_, reentrant)) {
     writer_.move(parameter_slots_[p], saved_slots_[p]);
     saved_held_[p] = true;
+    saved_with_graph_[p] =
+        kept_[p] == KeptWeight::by_graph && (!reentrant || *pass_ == Pass::forward);
     return;
   }
   if (gather_ != kComputeStream) writer_.use_on_stream(parameter_slots_[p], kComputeStream);
@@ -323,7 +323,7 @@ void FetchWriter::release_parameter(std::int32_t parameter) {
 }
 
 void FetchWriter::release_saved_weights(const BlockInstance& instance) {
-  if (saved_by_linear_.empty()) return;
+  if (kept_.empty()) return;
   for (const std::int32_t parameter : instance.parameters) {
     release_saved_weight(parameter);
   }
@@ -331,10 +331,23 @@ void FetchWriter::release_saved_weights(const BlockInstance& instance) {
 
 void FetchWriter::release_saved_weight(std::int32_t parameter) {
   const auto p = static_cast<std::size_t>(parameter);
-  if (saved_held_.empty() || !saved_held_[p]) return;
+  if (saved_held_.empty() || !saved_held_[p] || saved_with_graph_[p]) return;
   saved_held_[p] = false;
-  if (gather_ != kComputeStream) writer_.use_on_stream(saved_slots_[p], kComputeStream);
-  writer_.release(saved_slots_[p]);
+  release_kept(saved_slots_[p]);
+}
+
+void FetchWriter::release_kept(SlotIndex slot) {
+  if (gather_ != kComputeStream) writer_.use_on_stream(slot, kComputeStream);
+  writer_.release(slot);
+}
+
+void FetchWriter::end_graph() {
+  pass_.reset();
+  for (std::size_t p = 0; p < saved_held_.size(); ++p) {
+    if (!saved_held_[p] || !saved_with_graph_[p]) continue;
+    saved_held_[p] = false;
+    release_kept(saved_slots_[p]);
+  }
 }
 
 SlotIndex FetchWriter::free_slot() {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "model/engine/fetch_schedule.hpp"
 #include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
+#include "model/predict/step_memory.hpp"
 #include "simulator/engines/communicators.hpp"
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
@@ -42,10 +44,13 @@ class FetchWriter {
   void make_secondary_partitions(std::span<const EngineBuffer> buffers);
   void drop_secondary_partitions();
 
-  // The pass that runs: autograd keeps the weights of linears in some of them.
-  void begin_pass(Pass pass) { pass_ = pass; }
+  // The pass that runs: some keep gathered weights (KeptWeight). None: a pass without gradients.
+  void begin_pass(std::optional<Pass> pass) { pass_ = pass; }
+  // Their nodes have run.
   void release_saved_weights(const BlockInstance& instance);
   void release_saved_weight(std::int32_t parameter);
+  // The loss goes, and its graph.
+  void end_graph();
 
  private:
   // The flat buffer of a gather of several parameters.
@@ -71,6 +76,7 @@ class FetchWriter {
   void keep_secondary(const FetchEvent& event);
   void read_weights(const FetchLog& log, const FetchEvent& event);
   void release_parameter(std::int32_t parameter);
+  void release_kept(SlotIndex slot);
   SlotIndex free_slot();  // of what has gone, or a new one
   void release_slot(SlotIndex slot);
   StreamId stream_of(FetchStream stream) const {
@@ -83,7 +89,7 @@ class FetchWriter {
   TaskTable& tasks_;
   Communicators& communicators_;
   StreamId gather_ = kComputeStream;
-  Pass pass_ = Pass::backward;
+  std::optional<Pass> pass_;
 
   // By parameter.
   std::vector<SlotIndex> parameter_slots_;
@@ -91,12 +97,10 @@ class FetchWriter {
   std::vector<EventIndex> parameter_events_;  // its gather is done
   std::vector<SlotIndex> secondary_slots_;
   std::vector<bool> secondary_held_;
-  // Weights that stay gathered where their linear ran; `saves_in_forward_`: not in recomputation
-  // alone. Empty: none do.
-  std::vector<bool> saved_by_linear_;
-  bool saves_in_forward_ = false;
+  std::vector<KeptWeight> kept_;  // empty: none
   std::vector<SlotIndex> saved_slots_;
   std::vector<bool> saved_held_;
+  std::vector<bool> saved_with_graph_;  // of those held: not until its node has run alone
 
   std::vector<FlatBuffer> flat_buffers_;  // alive, the oldest first
   std::vector<OwnPart> own_parts_;        // of offloaded weights, whose gather is under way

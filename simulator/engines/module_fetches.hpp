@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 
 #include "model/engine/fetch_coordinator.hpp"
@@ -32,7 +33,7 @@ class ModuleFetches {
   }
 
   void begin_micro_step();
-  void begin_pass(Pass pass) { fetches_.begin_pass(pass); }
+  void begin_pass(std::optional<Pass> pass) { fetches_.begin_pass(pass); }
   void follow(const PassStep& pass, const Event& event);
   // A hook that fires outside of the trained model's own passes.
   void fire(const ModuleStep& step);
@@ -52,6 +53,7 @@ class ModuleFetches {
     fetches_.release_saved_weights(instance);
   }
   void release_saved_weight(std::int32_t parameter) { fetches_.release_saved_weight(parameter); }
+  void end_graph() { fetches_.end_graph(); }
 
   // A sub-group's new weights go to the drive (swap_out_weights); kNoTask: nothing does.
   void write_weights(TaskIndex task);

@@ -2,7 +2,8 @@
 """Configurations of QLoRA, as lines for scripts/rehearse_matrix.py: four_bit_lines.py > LINES.jsonl
 
 The model of adapters_lines.py with its linear layers in four bits (bitsandbytes, from a checkpoint) on one GPU, under
-DDP and under DeepSpeed's stages 0 to 3, in a loop of one's own and by the Trainer. Python needs bitsandbytes.
+DDP and under DeepSpeed's stages 0 to 3, in a loop of one's own and by the Trainer; deeper ones at stage 3. Python needs
+bitsandbytes.
 """
 import json
 
@@ -24,6 +25,16 @@ def line(version, quant="nf4", double=False, storage=None, **more):
     return made
 
 
+def deep(version, **more):
+    """24 layers at stage 3, of which next to nothing may stay gathered: what else keeps weights is seen."""
+    made = line(version, stage=3, ranks=2, batch=1, **more)
+    made["scenario"]["model"].update(num_hidden_layers=24, vocab_size=4096)
+    made["scenario"]["ds_config"]["zero_optimization"].update(
+        {"stage3_max_live_parameters": 1_000_000, "stage3_max_reuse_distance": 1_000_000})
+    made["id"] += "-deep"
+    return made
+
+
 def lines():
     for version in matrix_lines.SOFTWARE:
         yield line(version, engine="ddp", ranks=1)
@@ -35,6 +46,9 @@ def lines():
             yield line(version, stage=stage, ranks=2, double=True, trainer=True, checkpointing="ckr",
                        storage="bf16" if stage == 3 else None)
         yield line(version, stage=3, ranks=2, double=True, trainer=True, checkpointing="ckr")
+        for trainer in (False, True):
+            for checkpointing in ("", "ckr", "ckn"):
+                yield deep(version, trainer=trainer, checkpointing=checkpointing)
 
 
 if __name__ == "__main__":

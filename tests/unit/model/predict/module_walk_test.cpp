@@ -2,6 +2,7 @@
 // for that.
 #include "model/predict/module_walk.hpp"
 
+#include <cstdint>
 #include <string>
 
 #include "model/implementations/implementations.hpp"
@@ -15,7 +16,10 @@ using namespace zeroplan;
 
 namespace {
 
-Plan plan_of(bool reentrant, const char* release, const char* method) {
+Plan plan_of(bool reentrant,
+             const char* release,
+             const char* method,
+             std::int64_t max_live = 1'000'000'000) {
   const Json model = Json::object({{"model_type", "llama"},
                                    {"hidden_size", 1024},
                                    {"num_hidden_layers", 4},
@@ -23,23 +27,23 @@ Plan plan_of(bool reentrant, const char* release, const char* method) {
                                    {"num_key_value_heads", 8},
                                    {"intermediate_size", 2816},
                                    {"vocab_size", 8000}});
-  return resolve(parse_scenario(
-      Json::object({{"model", model},
-                    {"cluster", "4xA100-80G"},
-                    {"software", Json::object({{"deepspeed", release}})},
-                    {"workload",
-                     Json::object({{"sequence_length", 256},
-                                   {"method", method},
-                                   {"activation_checkpointing", "full"},
-                                   {"checkpoint_reentrant", reentrant}})},
-                    {"ds_config",
-                     parse_json(R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 3,
-                           "stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": 0,
-                           "stage3_param_persistence_threshold": 0}})",
-                                "",
-                                {})
-                         .root}}),
-      "test"));
+  Json ds_config = parse_json(R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 3,
+                     "stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": 0,
+                     "stage3_param_persistence_threshold": 0}})",
+                              "",
+                              {})
+                       .root;
+  ds_config["zero_optimization"]["stage3_max_live_parameters"] = max_live;
+  return resolve(parse_scenario(Json::object({{"model", model},
+                                              {"cluster", "4xA100-80G"},
+                                              {"software", Json::object({{"deepspeed", release}})},
+                                              {"workload",
+                                               Json::object({{"sequence_length", 256},
+                                                             {"method", method},
+                                                             {"activation_checkpointing", "full"},
+                                                             {"checkpoint_reentrant", reentrant}})},
+                                              {"ds_config", ds_config}}),
+                                "test"));
 }
 
 // "f" and "b" enter forward and backward, "F" and "B" leave, of the modules of layer 2 in the
@@ -113,11 +117,33 @@ TEST_CASE("DeepSpeed 0.19 holds frozen weights to the end of a reentrant backwar
   constexpr double kLayer = 4 * 1024.0 * 1024.0 + 3 * 1024.0 * 2816.0;
   const Plan held = plan_of(true, "0.19.6", "lora");
   CHECK(most_gathered(held) > 4 * kLayer);
-  CHECK(frozen_weights_held(held).gib() * 1073741824.0 / 2 == Approx(4 * kLayer).epsilon(0.01));
+  CHECK(frozen_weights_held(held).bytes.gib() * 1073741824.0 / 2 ==
+        Approx(4 * kLayer).epsilon(0.01));
   for (const Plan& plan : {plan_of(false, "0.19.6", "lora"),
                            plan_of(true, "0.18.9", "lora"),
                            plan_of(true, "0.19.6", "full")}) {
-    CHECK(frozen_weights_held(plan) == Bytes::zero());
+    CHECK(frozen_weights_held(plan).bytes == Bytes::zero());
     CHECK(most_gathered(plan) < 2 * kLayer + 8000 * 1024.0);
   }
+}
+
+TEST_CASE("bitsandbytes keeps gathered four-bit weights where checkpoints are not reentrant") {
+  const auto held = [](const char* release, bool reentrant, std::int64_t live) {
+    return frozen_weights_held(plan_of(reentrant, release, "qlora", live));
+  };
+  constexpr std::int64_t kFew = 1'000'000;
+  const FrozenWeightsHeld kept = held("0.18.9", false, kFew);
+  CHECK(kept.by_products);
+  CHECK(kept.bytes > Bytes::zero());
+  CHECK(kept.spared_by_setting);
+  CHECK_FALSE(kept.spared_by_release);
+  CHECK(held("0.18.9", true, kFew).bytes == Bytes::zero());
+  const FrozenWeightsHeld both = held("0.19.6", false, kFew);
+  CHECK(both.by_products);
+  CHECK(both.spared_by_release);
+  CHECK_FALSE(held("0.19.6", true, kFew).by_products);
+  CHECK_FALSE(held("0.19.6", true, kFew).spared_by_setting);
+  CHECK(held("0.19.6", true, kFew).spared_by_release);
+  // What may stay gathered anyway is kept by nobody.
+  CHECK(held("0.18.9", false, 1'000'000'000).bytes == Bytes::zero());
 }
