@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Classes recorded for all their configs (data/families) against the same classes traced: recorded_classes.py ZEROPLAN PYTHON [TYPE ...]
 
-PYTHON has the transformers that they were recorded with. Each class at its default config with few layers and at one with other sizes:
+PYTHON has the transformers that they were recorded with. Each class at its default config with few layers and at one with other sizes, with each attention but flash-attn's:
 what `simulate` says of the config without a Python and of the document that `trace` writes of it must be the same.
 """
+import itertools
 import json
 import os
 import subprocess
@@ -30,8 +31,8 @@ def run(words, **environment):
     return subprocess.run(words, capture_output=True, text=True, env=dict(os.environ, **environment))
 
 
-def answer(zeroplan, model):
-    done = run([zeroplan, "simulate", model, *ASKED, "--json"], ZEROPLAN_PYTHON="/nonexistent")
+def answer(zeroplan, model, attention):
+    done = run([zeroplan, "simulate", model, *ASKED, "--attention", attention, "--json"], ZEROPLAN_PYTHON="/nonexistent")
     try:
         said = json.loads(done.stdout)
     except ValueError:
@@ -54,17 +55,19 @@ def compare(zeroplan, python, kind, folder):
     first = run([python, "-c", CONFIG, kind, "{}", path], CUDA_VISIBLE_DEVICES="")
     if first.returncode != 0:
         return "no config: %s" % first.stderr[-200:]
-    usual = json.loads((FOLDER / (kind + ".json")).read_text())["documents"][0]["defaults"]
-    for changes in changes_of(json.loads(Path(path).read_text()), usual):
+    documents = json.loads((FOLDER / (kind + ".json")).read_text())["documents"]
+    attentions = {document["graph"]["attention"] for document in documents} - {"flash_attention_2"}  # which is not traced
+    every = changes_of(json.loads(Path(path).read_text()), documents[0]["defaults"])
+    for changes, attention in itertools.product(every, sorted(attentions)):
         run([python, "-c", CONFIG, kind, json.dumps(changes), path], CUDA_VISIBLE_DEVICES="")
-        traced = run([zeroplan, "trace", path, "--python", python, "-o", str(graph)])
+        traced = run([zeroplan, "trace", path, "--python", python, "--attention", attention, "-o", str(graph)])
         if traced.returncode != 0 and "vocab_size" in changes:  # the class has no wider model
             continue
         if traced.returncode != 0:
             return "%s: is not traced: %s" % (changes, traced.stderr[-200:])
-        expected, got = answer(zeroplan, str(graph)), answer(zeroplan, path)
+        expected, got = answer(zeroplan, str(graph), attention), answer(zeroplan, path, attention)
         if expected != got:
-            return "%s: traced %s, recorded %s" % (changes, str(expected)[:300], str(got)[:300])
+            return "%s %s: traced %s, recorded %s" % (attention, changes, str(expected)[:300], str(got)[:300])
     return "the same"
 
 

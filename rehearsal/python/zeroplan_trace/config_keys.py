@@ -7,7 +7,7 @@ SIZES = (
     (("linear_num_value_heads",), (6, 18, 36)),
     (("num_attention_heads", "n_head", "num_heads"), (12, 24, 36)),
     (("qk_rope_head_dim",), (16, 32, 48)),
-    (("qk_nope_head_dim",), (24, 40, 56)),
+    (("qk_nope_head_dim",), (120, 152, 168)),
     (("v_head_dim",), (32, 88, 104)),
     (("head_dim",), (48, 80, 112)),
     (("lora_rank",), (94, 106, 118)),
@@ -15,6 +15,8 @@ SIZES = (
     (("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff"), (664, 712, 776)),
     (("experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k"), (2, 3, 5)),
     (("n_shared_experts", "num_shared_experts"), (1, 2, 3)),
+    (("topk_group",), (2, 1)),
+    (("n_group",), (4, 8, 2)),
     (("num_experts", "n_routed_experts", "num_local_experts"), (16, 32, 8)),
     (("hidden_size", "n_embd", "d_model"), (1728, 2880, 4032)),
     (("vocab_size",), (1009, 1013, 1019)),
@@ -28,6 +30,10 @@ _PERIODS = ("interval", "pattern", "_step", "layer_freq", "every_n")
 _NAMES = ("token_id", "_name_or_path", "transformers_version", "architectures", "model_type", "dtype", "torch_dtype", "id2label", "label2id",
           "problem_type", "return_dict", "output_hidden_states", "output_attentions", "use_cache", "chunk_size_feed_forward", "is_encoder_decoder",
           "initializer", "pretraining_tp", "keys_to_ignore", "tokenizer_class", "finetuning_task")
+# Sizes that a class can do without, where its config says null.
+_DISPENSABLE = ("q_lora_rank",)
+# Ways to do something that a config has a word for.
+_WAYS = {"topk_method": ("greedy", "group_limited_greedy")}
 # Of latent attention: values as wide as queries take other kernels.
 LATENT_HEADS = ("v_head_dim", "qk_nope_head_dim", "qk_rope_head_dim")
 ROPE = ("rope_parameters", "rope_scaling", "rope_theta")
@@ -63,6 +69,15 @@ def is_name(key):
 
 def is_period(key):
     return any(name in key for name in _PERIODS)
+
+
+def switched(key, value, fixed):
+    """Values with which a class does something else; `fixed`: the key's value, where all else of it is another class."""
+    if isinstance(fixed, bool):
+        return [not fixed]
+    if key in _DISPENSABLE and is_size(key, value):
+        return [None]
+    return [way for way in _WAYS.get(key, ()) if way != value]
 
 
 def others(key, value):

@@ -10,7 +10,7 @@ import itertools
 import json
 import random
 
-from .config_keys import LATENT_HEADS, LAYERS, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_size, is_window, others, sizes_of
+from .config_keys import LATENT_HEADS, LAYERS, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_window, others, sizes_of, switched
 from .family_layers import folded
 from .formulas import Differs, Formulas
 from .problem import Problem
@@ -75,6 +75,7 @@ class Class:
             raise Problem("a config with a number of layers", options.family, "configs that hold others are not recorded yet")
         self.kv_key = next((key for key in SIZES[0][0] if key in self.defaults), None)
         self.heads_key = next((key for key in self.defaults if sizes_of(key) == sizes_of("num_attention_heads")), None)
+        self.grouped = self.kv_key is not None and self.defaults[self.kv_key] not in (None, self.defaults.get(self.heads_key))
         self.windows = [key for key, value in self.defaults.items() if is_window(key) and is_size(key, value) and value > 0]
         heads = [self.defaults.get(key) for key in LATENT_HEADS]
         self.wide_values = None if None in heads else heads[0] == heads[1] + heads[2]
@@ -113,35 +114,62 @@ class Class:
         return of_config(self.config_class(**copy.deepcopy(made)), self.options)
 
     def record(self):
-        ties = (False, True) if isinstance(self.defaults.get("tie_word_embeddings"), bool) else (None,)
-        rows = []
-        for grouped in (True, False) if self.kv_key else (False,):
-            rows += [Variant(self, grouped, tied, long, {}).row() for tied in ties for long in self._lengths()]
-        rows += self._switched(rows[0]["fixed"])
+        from .models import class_that_scores
+
+        usual, *more = self._attentions()
+        rows = self._rows(usual, 2)
+        for attention in more:
+            try:
+                rows += self._rows(attention, 1)
+            except Exception:  # a class need not run what it says that it supports
+                continue
         first = rows[0]["graph"]
+        scores = class_that_scores(type(self.config_class()))
         return _pooled({
             "schema": "zeroplan.family/1",
             "model_type": self.options.family,
             "class": first["name"],
+            **({"scores": scores} if scores else {}),
             "software": first["software"],
             "attention": first.get("attention", ""),
             "documents": rows,
         })
 
+    def _attentions(self):
+        """The implementations of attention that the class has, its own choice first."""
+        from .models import class_of
+
+        kind = class_of(self.config_class(), self.options)
+        names = (["sdpa"] if kind._supports_sdpa else []) + ["eager"]
+        own_kernels = getattr(kind, "_compatible_flash_implementations", None)
+        return names + (["flash_attention_2"] if kind._supports_flash_attn and not own_kernels else [])
+
+    def _rows(self, attention, switches):
+        """The documents of an implementation of attention, with so many switches; what a key is to one it need not be to another."""
+        self.options.attention, self.roles = attention, {}
+        ties = (False, True) if isinstance(self.defaults.get("tie_word_embeddings"), bool) else (None,)
+        rows = []
+        for grouped in (True, False) if self.kv_key else (False,):
+            try:
+                rows += [Variant(self, grouped, tied, long, {}).row() for tied in ties for long in self._lengths()]
+            except Exception:  # latent attention has no heads that share keys
+                if grouped == self.grouped:
+                    raise
+        return rows + self._switched(rows[0]["fixed"], switches)
+
     def _lengths(self):
         return (False, True) if self.windows else (False,)
 
-    def _switched(self, fixed):
-        """The documents of one and of two switches that are not as by default, with the class's usual heads and embeddings."""
-        switches = sorted(key for key, value in fixed.items() if isinstance(value, bool))
-        heads, shared = self.defaults.get(self.heads_key), self.defaults.get(self.kv_key)
-        grouped = bool(self.kv_key) and shared not in (None, heads)
-        rows = []
-        for count in (1, 2):
-            for keys in itertools.combinations(switches, count):
-                switched = {key: not fixed[key] for key in keys}
+    def _switched(self, fixed, most):
+        """The documents of one switch, up to so many, that are not as by default, with the class's usual heads and embeddings."""
+        ways = {key: switched(key, value, fixed.get(key)) for key, value in sorted(self.defaults.items())}
+        rows, usual = [], self.roles
+        for count in range(1, most + 1):
+            for chosen in itertools.combinations([(key, value) for key, values in ways.items() for value in values], count):
+                # Another way reads keys that the usual one does not.
+                self.roles = dict(usual) if all(isinstance(value, bool) for _, value in chosen) else {}
                 try:
-                    rows += [Variant(self, grouped, self.defaults.get("tie_word_embeddings"), long, switched).row() for long in self._lengths()]
+                    rows += [Variant(self, self.grouped, self.defaults.get("tie_word_embeddings"), long, dict(chosen)).row() for long in self._lengths()]
                 except Exception:  # a class need not have every pair
                     continue
         return rows
@@ -237,7 +265,7 @@ class Variant:
 
     def _small(self, key, value):
         """Sizes to take for a key, the first first; None: its own."""
-        if key not in self.said or key == self.known.layers_key or key in self.known.kept:
+        if key not in self.said or key == self.known.layers_key or key in self.known.kept or key in self.switched:
             return None
         if is_window(key) and is_size(key, value) and value > 0:
             return (61,) if self.long else (4099,)
@@ -246,8 +274,8 @@ class Variant:
             return sizes
         if not is_size(key, value):
             return None
-        if is_first(key):
-            return (1,)
+        if is_first(key) or is_period(key) and value == 1:  # layers of both kinds
+            return (1 if is_first(key) else 2,)
         return sizes if value > 0 or key == self.known.kv_key else None
 
     def _with(self, base, changes):
@@ -267,10 +295,7 @@ class Variant:
             raise Problem("sizes outside of the layers that do not depend on how many there are", self.known.options.family, "")
         self.samples = [self.first]
         roles = {key: self._role(key) for key in sorted(self.base) if self._is_asked(key)}
-        kept = {key for key, role in roles.items() if role == "fixed" and is_size(key, self.base[key]) and key not in self.switched}
-        kept = {key for key in kept if self.base[key] != known.defaults[key] and known.defaults[key] is not None} - known.kept
-        if kept:
-            known.kept |= kept
+        if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and not is_period(key)):
             return Variant(known, self.grouped, self.tied, self.long, self.switched).row()
         symbols = [key for key, role in roles.items() if role == "symbol"]
         self._add_joint([key for key, role in roles.items() if role != "fixed"])
@@ -284,6 +309,9 @@ class Variant:
         graph = folded(merged, config.to_dict(), self.base, known.layers_key)
         rules = graph["layers"]["rules"]
         told = {key[1:] for rule in rules for key in rule["by"] if key[0] in "<%"}
+        if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and key not in told):
+            return Variant(known, self.grouped, self.tied, self.long, self.switched).row()
+        rules += self._cycle(rules)
         ties = () if self.tied is None else ("tie_word_embeddings",)
         row = {
             "when": {key: self.tied for key in ties},
@@ -300,6 +328,32 @@ class Variant:
         if known.windows:
             row.update(windows=known.windows, longer=self.long)
         return row
+
+    def _is_recorded_as_usual(self, fixed):
+        """Whether sizes that are fixed have the class's own values; those that do not are kept at them from now on."""
+        known, base = self.known, self.base
+        own = {key for key in fixed if is_size(key, base[key]) and key not in self.switched and known.defaults[key] is not None}
+        kept = {key for key in own if base[key] != known.defaults[key]} - known.kept
+        known.kept |= kept
+        return not kept
+
+    def _cycle(self, rules):
+        """Where all rules ask lists: the kinds as the class repeats them for a config that has no such list."""
+        known, keys = self.known, rules[0]["by"]
+        asks = [[key for key in rule["by"] if key[0] not in "<%$"] for rule in rules]
+        if not all(asks) or asks[0] != keys:
+            return []
+        kind_of = {json.dumps(values): kind for values, kind in rules[0]["values"]}
+        layers = known.defaults[known.layers_key]
+        kinds = []
+        for count in (layers, layers + 1, layers + 3):
+            usual = known.config_class(**{known.layers_key: count}).to_dict()
+            kinds.append([kind_of.get(json.dumps(row)) for row in zip(*(usual.get(key) or [] for key in keys))])
+        for length in range(1, layers // 2 + 1):
+            cycle = kinds[0][:length]
+            if None not in cycle and all(len(one) >= layers and all(kind == cycle[i % length] for i, kind in enumerate(one)) for one in kinds):
+                return [{"by": [], "without": keys, "cycle": cycle}]
+        return []
 
     def _around_layers(self, document, config):
         """What a document has beside its layers."""
@@ -329,6 +383,8 @@ class Variant:
     def _role(self, key):
         """What becomes of the document where `key` has another value; samples that show it are kept."""
         roles = self.known.roles
+        if key in self.switched:
+            return "fixed"
         if roles.get(key) not in ("fixed", "free"):
             roles[key] = self._found_role(key, 1 if key in roles else 2)
         return roles[key]

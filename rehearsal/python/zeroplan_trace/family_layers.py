@@ -64,5 +64,5 @@ def _rules(kind_of, config, base, count):
             if all(kinds.setdefault(json.dumps(row), kind) == kind for row, kind in zip(rows, kind_of)):
                 rules.append({"by": list(keys), "values": [[json.loads(row), kind] for row, kind in kinds.items()]})
         if rules:
-            return rules
+            return [rule for rule in rules if not any(key[0] == "$" for key in rule["by"])] or rules
     raise Problem("layers whose kinds the config tells", "%s with %s" % (kind_of, sorted(facts)), "")

@@ -157,18 +157,56 @@ def _delta_rule(recorder, func):
     return recorded
 
 
+FLASH_ATTENTION = "flash_attention"
+
+
+def _flash_attention(recorder, func):
+    """transformers' function around flash-attn's, whose tensors are (b, s, heads, d)."""
+    @functools.wraps(func)
+    def recorded(query, key, value, *args, **kwargs):
+        if recorder.quiet:
+            return func(query, key, value, *args, **kwargs)
+        recorder.poll()
+        saves = recorder.take_saved()
+        with _Quiet(recorder):
+            out = _Attention.apply(query.transpose(1, 2), key, value).transpose(1, 2)
+        said = inspect.signature(func).bind(query, key, value, *args, **kwargs).arguments
+        recorder.operation(FLASH_ATTENTION, [query, key, value], [out], saves, p=said.get("dropout") or 0.0, causal=bool(said.get("is_causal")))
+        return out
+
+    return recorded
+
+
+UPDATE_CACHE = "update_cache"
+
+
+def _update_cache(recorder, func):
+    """Nothing is kept: whoever plays the document decides whether the run has a cache."""
+    @functools.wraps(func)
+    def recorded(cache, key, value, *args, **kwargs):
+        recorder.poll()
+        recorder.operation(UPDATE_CACHE, [key, value], [key, value], recorder.take_saved())
+        return key, value
+
+    return recorded
+
+
 @contextlib.contextmanager
 def named_functions(recorder, model):
     """What the classes of transformers call by a name of their module, or of the layer, is recorded as it is called."""
-    places = [module for name, module in list(sys.modules.items()) if name.startswith("transformers.models.")]
+    places = [module for name, module in list(sys.modules.items()) if name.startswith(("transformers.models.", "transformers.integrations."))]
     places += list(model.modules())
+    cache = getattr(sys.modules.get("transformers.cache_utils"), "Cache", None)
+    places += [cache] if cache is not None else []
+    named = {"torch_" + DELTA_RULE: _delta_rule, DELTA_RULE: _delta_rule, "_flash_attention_forward": _flash_attention,
+             "update": _update_cache}
     undo = []
     for place in places:
-        for name in ("torch_" + DELTA_RULE, DELTA_RULE):
+        for name, record in named.items():
             function = vars(place).get(name)
-            if inspect.isfunction(function):
+            if inspect.isfunction(function) and (name != "update" or place is cache):
                 undo.append((place, name, function))
-                setattr(place, name, _delta_rule(recorder, function))
+                setattr(place, name, record(recorder, function))
     try:
         yield
     finally:

@@ -64,6 +64,18 @@ def _class_of(transformers, config, asked):
     raise Problem("a model with a loss", type(config).__name__, "name its class with --class")
 
 
+def class_of(config, options):
+    """The class itself, where transformers chooses one by the config."""
+    kind = _class_of(_transformers(), config, options.class_name)
+    return kind._model_mapping[type(config)] if hasattr(kind, "_model_mapping") else kind
+
+
+def class_that_scores(config_class):
+    """The name of the class whose head gives sequences a score; None: there is none."""
+    known = _transformers().AutoModelForSequenceClassification._model_mapping
+    return known[config_class].__name__ if config_class in known else None
+
+
 def from_transformers(name, options):
     transformers = _transformers()
     path = os.path.dirname(name) or "." if os.path.isfile(name) and os.path.basename(name) == "config.json" else name
@@ -80,7 +92,8 @@ def from_transformers(name, options):
 
 def of_config(config, options):
     transformers = _transformers()
-    config.use_cache = False
+    # A class recorded for all its configs has its cache, too, as an operation.
+    config.use_cache = bool(options.family) and "linear_attention" not in (getattr(config, "layer_types", None) or ())
     text = getattr(config, "text_config", None)
     if text is not None:
         text.use_cache = False
@@ -88,6 +101,8 @@ def of_config(config, options):
     arguments = {}
     if options.attention:
         arguments["attn_implementation"] = options.attention
+    if options.attention == "flash_attention_2":  # its package, which is not called, needs a GPU
+        transformers.PreTrainedModel._check_and_adjust_attn_implementation = lambda model, asked, *_, **__: asked
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
