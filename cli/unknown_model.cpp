@@ -125,10 +125,10 @@ void stay_between_windows(rehearsal::TraceRequest& request,
     if (value.is_object()) stay_between_windows(request, value, sequence);
     if (!window || !value.is_integer() || value.as_integer() <= 0) continue;
     const std::int64_t size = value.as_integer();
-    if (size < sequence) {
-      request.longer_than = std::max(request.longer_than, size);
-    } else if (request.at_most == 0 || size < request.at_most) {
-      request.at_most = size;
+    if (size <= sequence) {  // as long as a window: with its mask
+      request.longer_than = std::max(request.longer_than, size - 1);
+    } else if (request.at_most == 0 || size <= request.at_most) {
+      request.at_most = size - 1;
     }
   }
 }

@@ -260,6 +260,7 @@ std::optional<StrategyResult> on_one_node(const Question& question, const Predic
 
 Question with_packages(Question question, const Packages& packages) {
   question.scenario = with_packages(std::move(question.scenario), packages);
+  if (packages.flash_attention) question.prepared = prepare(question.scenario);
   return question;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/diagnostic.hpp"
 #include "model/graph/traced_graph.hpp"
 #include "model/implementations/hf_liger.hpp"
 #include "model/implementations/implementations.hpp"
@@ -28,8 +29,8 @@ bool takes_packages(const Plan& plan) {
 bool may_flash(const Scenario& scenario, const Plan& plan) {
   const bool decided = scenario.find(ScenarioKey::attention) != nullptr ||
                        plan.workload.precision == Precision::fp32;
-  return !decided && !has_fused_attention(plan, plan.workload.attention) &&
-         has_fused_attention(plan, Attention::flash);
+  return !decided && !has_fused_attention(scenario, plan, plan.workload.attention) &&
+         has_fused_attention(scenario, plan, Attention::flash);
 }
 
 // TRL's PPOTrainer has no fused loss.
@@ -105,11 +106,20 @@ bool may_expand_segments(const Plan& plan) {
          plan.software.torch_acts(ReleaseRule::has_expandable_segments);
 }
 
-bool has_fused_attention(Plan plan, Attention attention) {
+bool has_fused_attention(Scenario scenario, Plan plan, Attention attention) {
   const TracedGraph* traced = traced_graph_of(*plan.model);
   const bool other = traced != nullptr && !traced->attention.empty() &&
                      traced->attention != name(kAttentionNames, attention);
-  if (other) return false;  // the class may have it: its document does not
+  if (other && !traced->recorded) return false;  // the class may have it: its document does not
+  if (other) {
+    scenario.set(ScenarioKey::attention, Json(name(kAttentionNames, attention)), kPackages);
+    try {
+      plan = resolve(scenario);
+    } catch (const InputError&) {
+      return false;
+    }
+    if (plan.workload.attention != attention) return false;
+  }
   plan.workload.attention = attention;
   const ModelGraph graph = build_graph(*plan.model, graph_options(plan));
   return std::any_of(graph.blocks.begin(), graph.blocks.end(), [](const Block& block) {

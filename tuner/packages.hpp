@@ -33,7 +33,7 @@ bool runs_packages(const Gpu& gpu);
 bool may_expand_segments(const Plan& plan);
 
 // Does the plan's class have attention of that kind that keeps no scores?
-bool has_fused_attention(Plan plan, Attention attention);
+bool has_fused_attention(Scenario scenario, Plan plan, Attention attention);
 
 // The choices beyond none, the fewest packages first. `plan`: any of the question.
 std::vector<Packages> packages_to_try(const Scenario& scenario, const Plan& plan);

@@ -119,9 +119,10 @@ class Catalogue {
 
   void add_attention() {
     if (plan_.engine.embedded || workload_.implementation != Implementation::hf) return;
-    if (has_fused_attention(plan_, workload_.attention)) return;
+    const Scenario& asked = subject_.scenario();
+    if (has_fused_attention(asked, plan_, workload_.attention)) return;
     for (const Attention kind : {Attention::sdpa, Attention::flash}) {
-      if (kind == workload_.attention || !has_fused_attention(plan_, kind)) continue;
+      if (kind == workload_.attention || !has_fused_attention(asked, plan_, kind)) continue;
       if (kind == Attention::flash && !runs_packages(plan_.cluster.gpu)) continue;
       add(RemedyPrice::nothing,
           MemoryCategory::activations,

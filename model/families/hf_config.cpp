@@ -179,6 +179,40 @@ std::optional<std::string> known_text_model(const Json& config) {
                  .hint = std::move(hint)});
 }
 
+void take_stored_dtype(Model& model, const Json& config) {
+  model.torch_dtype = stored_dtype(config);
+  const std::string_view quantized = quantized_format(model);
+  if (quantized.empty()) return;
+  model.notes.insert(
+      model.notes.begin(),
+      phrase("quantization_config says {}: the parameters are counted as unquantized tensors.",
+             quantized));
+}
+
+// In the place of the language head, which stands last, the one that scores sequences.
+void put_scores(Model& model, const Json& config, const std::string& architecture) {
+  const Json *said = config.find("num_labels"), *names = config.find("id2label");
+  std::int64_t labels = 2;
+  if (said != nullptr && said->is_integer() && said->as_integer() > 0) {
+    labels = std::min(said->as_integer(), model.shape.hidden);
+  } else if (names != nullptr && names->is_object() && !names->members().empty()) {
+    labels = static_cast<std::int64_t>(names->members().size());
+  }
+  Module& head = model.modules.back();
+  const auto last = static_cast<int>(model.parameters.size()) - 1;
+  const bool own = !head.parameters.empty() && head.parameters.front() == last;
+  if (!own) model.parameters.emplace_back();
+  Parameter& weight = model.parameters.back();
+  weight.name = "score.weight";
+  weight.shape = {labels, model.shape.hidden};
+  weight.numel = Elements::of(detail::checked_product(labels, model.shape.hidden));
+  head.name = "score";
+  head.parameters = {static_cast<int>(model.parameters.size()) - 1};
+  model.architecture = architecture;
+  model.modules.front().type = architecture;
+  model.shape.has_logits = false;
+}
+
 // A model of a class that zeroplan has recorded; of any other, and of values that were not
 // recorded, an InputError.
 Model recorded_model(const std::string& model_type,
@@ -186,6 +220,8 @@ Model recorded_model(const std::string& model_type,
                      const std::string& file,
                      const std::string& pointer,
                      const ModelUse& use) {
+  constexpr std::string_view kAttentionKey = "attn_implementation";
+  constexpr std::string_view kScores = "ForSequenceClassification";
   const std::optional<RecordedClass> recorded = recorded_class(config, use);
   if (!recorded) unknown_type(model_type, config, file, pointer);
   if (!recorded->document) {
@@ -196,12 +232,16 @@ Model recorded_model(const std::string& model_type,
                    .expected = phrase("a value with which the class {} was recorded: {}",
                                       printable(model_type),
                                       recorded->expected),
-                   .got = said != nullptr ? described(*said) : Phrase("no such key"),
+                   .got = said != nullptr                  ? described(*said)
+                          : recorded->key == kAttentionKey ? Phrase(in_quotes(use.attention))
+                                                           : Phrase("no such key"),
                    .hint = how_to_trace(pointer.empty() ? file : "")});
   }
-  Model model = read_traced_document(*recorded->document, file, pointer);
+  Model model = read_traced_document(*recorded->document, file, pointer, true);
+  if (first_architecture(config).ends_with(kScores))
+    put_scores(model, config, first_architecture(config));
   model.name = file;
-  model.torch_dtype = stored_dtype(config);
+  take_stored_dtype(model, config);
   model.lengths = recorded->lengths;
   return model;
 }
@@ -325,12 +365,7 @@ Model read_model(const Json& config,
   reader.throw_problems();
   model.name = file;
   model.model_type = model_type;
-  model.torch_dtype = stored_dtype(config);
-  if (const std::string_view quantized = quantized_format(model); !quantized.empty()) {
-    findings.notes.push_back(
-        phrase("quantization_config says {}: the parameters are counted as unquantized tensors.",
-               quantized));
-  }
+  take_stored_dtype(model, config);
   model.notes.insert(model.notes.begin(), findings.notes.begin(), findings.notes.end());
   return model;
 }

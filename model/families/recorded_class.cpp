@@ -1,11 +1,9 @@
 #include "model/families/recorded_class.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -13,152 +11,12 @@
 
 #include "base/diagnostic.hpp"
 #include "base/embedded.hpp"
+#include "model/families/recorded_sizes.hpp"
 
 namespace zeroplan {
 namespace {
 
-// An exact share: sizes are whole, what a token has of its experts is not.
-struct Share {
-  std::int64_t above = 1;
-  std::int64_t below = 1;
-};
-
-Share reduced(Share share) {
-  const std::int64_t common = std::gcd(share.above, share.below);
-  return common > 1 ? Share{share.above / common, share.below / common} : share;
-}
-
-// The values of the config's keys, with the class's defaults for those that it does not say.
-class Values {
- public:
-  Values(const Json& config, const Json& document)
-      : config_(config), defaults_(*document.find("defaults")), heads_(document.find("heads")) {}
-
-  const Json* find(std::string_view key) const {
-    const Json* said = config_.find(key);
-    if (said != nullptr && !said->is_null()) return said;
-    if (heads_ != nullptr && heads_->find("key")->as_string() == key) {
-      return find(heads_->find("of")->as_string());  // as many as there are heads
-    }
-    return said != nullptr ? said : defaults_.find(key);
-  }
-
-  std::optional<std::int64_t> size(std::string_view key) const {
-    const Json* value = find(key);
-    if (key == "head_dim" && (value == nullptr || value->is_null())) return share_of_a_head();
-    if (value == nullptr || !value->is_integer() || value->as_integer() < 0) return std::nullopt;
-    return value->as_integer();
-  }
-
-  // The head_dim of a config that does not say one: rounded, where the class has such a key.
-  std::optional<std::int64_t> share_of_a_head() const {
-    const auto hidden = size("hidden_size");
-    const auto heads = size("num_attention_heads");
-    if (!hidden || !heads || *heads == 0) return std::nullopt;
-    if (*hidden % *heads != 0 && defaults_.find("head_dim") == nullptr) return std::nullopt;
-    return *hidden / *heads;
-  }
-
- private:
-  const Json& config_;
-  const Json& defaults_;
-  const Json* heads_;
-};
-
-// "hidden_size*3/num_attention_heads+2*head_dim".
-class Formula {
- public:
-  Formula(std::string_view text, const Values& values) : rest_(text), values_(values) {}
-
-  // Nothing where a key has no value, or the sum is too large.
-  std::optional<Share> value() {
-    Share sum{0, 1};
-    while (!rest_.empty()) {
-      const bool minus = rest_.front() == '-';
-      if (minus || rest_.front() == '+') rest_.remove_prefix(1);
-      const std::optional<Share> term = product();
-      if (!term || overflows(sum, *term)) return std::nullopt;
-      const std::int64_t other = term->above * sum.below;
-      sum = reduced({sum.above * term->below + (minus ? -other : other), sum.below * term->below});
-    }
-    return sum;
-  }
-
- private:
-  static constexpr std::int64_t kLargest = std::int64_t{1} << 30;
-
-  static bool overflows(const Share& a, const Share& b) {
-    const auto large = [](std::int64_t x) { return x > kLargest || x < -kLargest; };
-    return large(a.above) || large(a.below) || large(b.above) || large(b.below);
-  }
-
-  std::string_view word() {
-    const std::size_t end = std::min(rest_.find_first_of("*/+-"), rest_.size());
-    const std::string_view word = rest_.substr(0, end);
-    rest_.remove_prefix(end);
-    return word;
-  }
-
-  std::optional<std::int64_t> factor() {
-    const std::string_view name = word();
-    std::int64_t number = 0;
-    const auto read = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (read.ec == std::errc() && read.ptr == name.data() + name.size()) return number;
-    return values_.size(name);
-  }
-
-  std::optional<Share> product() {
-    Share product;
-    bool divides = false;
-    while (true) {
-      const std::optional<std::int64_t> next = factor();
-      if (!next || (divides && *next == 0) || overflows(product, {*next, 1})) return std::nullopt;
-      (divides ? product.below : product.above) *= *next;
-      product = reduced(product);
-      if (rest_.empty() || rest_.front() == '+' || rest_.front() == '-') return product;
-      divides = rest_.front() == '/';
-      rest_.remove_prefix(1);
-    }
-  }
-
-  std::string_view rest_;
-  const Values& values_;
-};
-
-// Raised where the document has no sizes for this config, with the key at fault.
-struct NotRecorded {
-  std::string key;
-  Phrase expected;
-};
-
-// "=" and a sum that is a whole number, "~" and one that may be a share.
-Json number(std::string_view formula, const Values& values) {
-  const std::optional<Share> found = Formula(formula.substr(1), values).value();
-  const bool some = found && found->above != 0;
-  if (some && found->below == 1) return Json(found->above);
-  if (!some || formula.front() == '=') {  // the class rounds it in a way that nobody saw
-    const std::size_t begin = formula.find_first_not_of("=~-0123456789*");
-    const std::size_t end = formula.find_first_of("*/+-", begin);
-    throw NotRecorded{std::string(formula.substr(begin, end - begin)),
-                      phrase("sizes of which {} is a whole number, not 0", formula.substr(1))};
-  }
-  return Json(static_cast<double>(found->above) / static_cast<double>(found->below));
-}
-
-bool is_formula(const Json& value) {
-  return value.is_string() && !value.as_string().empty() &&
-         (value.as_string().front() == '=' || value.as_string().front() == '~');
-}
-
-void put_numbers(Json& value, const Values& values) {
-  if (is_formula(value)) {
-    value = number(value.as_string(), values);
-  } else if (value.is_array()) {
-    for (Json& item : value.items()) put_numbers(item, values);
-  } else if (value.is_object()) {
-    for (auto& [key, member] : value.members()) put_numbers(member, values);
-  }
-}
+using Values = RecordedValues;
 
 // A layer's part of a rule, by its key: the item of a list for layer `i` of `count`, for "<key"
 // whether it is one of the first so many, for "%key" whether it ends a period, for "$key" whether
@@ -180,10 +38,29 @@ Json said_of_layer(std::string_view key, std::size_t i, std::size_t count, const
   return *size > 0 ? Json((at + 1) % *size == 0) : Json();
 }
 
+// Kinds that the class repeats for configs that have none of the lists which tell them.
+std::optional<std::size_t> kind_in_cycle(const Json& rule, std::size_t i, const Values& values) {
+  for (const Json& key : rule.find("without")->items()) {
+    const Json* said = values.find(key.as_string());
+    if (said != nullptr && !said->is_null()) return std::nullopt;
+  }
+  const std::vector<Json>& cycle = rule.find("cycle")->items();
+  return static_cast<std::size_t>(cycle[i % cycle.size()].as_integer());
+}
+
+// Whether the config has all keys of the rule.
+bool is_asked(const Json& rule, std::size_t count, const Values& values) {
+  const std::vector<Json>& keys = rule.find("by")->items();
+  return std::all_of(keys.begin(), keys.end(), [&](const Json& key) {
+    return !said_of_layer(key.as_string(), 0, count, values).is_null();
+  });
+}
+
 std::optional<std::size_t> kind_by(const Json& rule,
                                    std::size_t i,
                                    std::size_t count,
                                    const Values& values) {
+  if (rule.find("cycle") != nullptr) return kind_in_cycle(rule, i, values);
   Json row = Json::array();
   for (const Json& key : rule.find("by")->items()) {
     row.push_back(said_of_layer(key.as_string(), i, count, values));
@@ -211,6 +88,8 @@ std::vector<std::size_t> kinds_of(const Json& layers, const Values& values) {
       kinds.push_back(*kind);
     }
     if (kinds.size() == count) return kinds;
+    // What the lists of the config say is not overruled by another rule.
+    if (&rule == &layers.find("rules")->items().front() && is_asked(rule, count, values)) break;
   }
   const std::vector<Json>& by = layers.find("rules")->items().front().find("by")->items();
   const std::string key = by.empty() ? "" : by.front().as_string();
@@ -341,7 +220,8 @@ class Match {
   }
   int passed() const { return passed_; }
 
-  // Sequences on the same side of all windows.
+  // Sequences on the same side of all windows. One as long as a window has its mask
+  // (masking_utils.py _ignore_causal_mask_sdpa).
   SequenceRange lengths() const {
     SequenceRange range;
     const Json* windows = document_.find("windows");
@@ -350,9 +230,9 @@ class Match {
     for (const Json& key : windows->items()) {
       const std::int64_t window = values_.size(key.as_string()).value_or(0);
       if (longer) {
-        range.shortest = std::max(range.shortest, window + 1);
+        range.shortest = std::max(range.shortest, window);
       } else {
-        range.longest = std::min(range.longest, window);
+        range.longest = std::min(range.longest, window - 1);
       }
     }
     return range;
@@ -401,9 +281,9 @@ class Match {
     if (windows == nullptr) return std::nullopt;
     for (const Json& key : windows->items()) {
       const auto window = values_.size(key.as_string());
-      if (!window || (sequence_ > *window) != document_.find("longer")->as_boolean()) {
+      if (!window || (sequence_ >= *window) != document_.find("longer")->as_boolean()) {
         return NotRecorded{key.as_string(),
-                           phrase("windows that all sequences are within, or longer than")};
+                           phrase("windows that all sequences are within, or as long as")};
       }
     }
     return std::nullopt;
@@ -414,7 +294,11 @@ class Match {
     if (wide == nullptr) return std::nullopt;
     const auto value = values_.size("v_head_dim"), plain = values_.size("qk_nope_head_dim"),
                turned = values_.size("qk_rope_head_dim");
-    if (value && plain && turned && (*value == *plain + *turned) == wide->as_boolean()) {
+    const bool as_wide = value && plain && turned && *value == *plain + *turned;
+    // flash-attn alone wants values padded that are not as wide.
+    const Json* attention = document_.find("graph")->find("attention");
+    const bool pads = attention != nullptr && attention->as_string().starts_with("flash");
+    if (value && plain && turned && (as_wide == wide->as_boolean() || (as_wide && !pads))) {
       return std::nullopt;
     }
     return NotRecorded{"v_head_dim",
@@ -442,6 +326,17 @@ class Match {
   int passed_ = 0;
 };
 
+// What a token leaves in a cache of keys and values, by the usual keys of a config.
+void put_cache(Json& shape, const Values& values) {
+  const auto heads = values.size("num_attention_heads");
+  const auto plain = values.size("qk_nope_head_dim"), turned = values.size("qk_rope_head_dim");
+  const bool latent = plain && turned;
+  const auto shared = latent ? heads : values.size("num_key_value_heads");
+  const auto width = latent ? std::optional(*plain + *turned) : values.size("head_dim");
+  if (const auto count = shared ? shared : heads) shape["kv_heads"] = *count;
+  if (width) shape["head_dim"] = *width;
+}
+
 Json document_of(const Json& family, const Json& document, const Values& values) {
   Json graph = *document.find("graph");
   Json layers = *graph.find("layers");
@@ -458,7 +353,23 @@ Json document_of(const Json& family, const Json& document, const Values& values)
   unfold(graph["calls"], layers, kinds, "calls");
   unfold_buffers(graph["buffers"], layers, kinds);
   put_numbers(graph, values);
+  put_cache(graph["shape"], values);
   return graph;
+}
+
+const std::string& attention_of(const Json& document, const std::string& usual) {
+  const Json* own = document.find("graph")->find("attention");
+  return own != nullptr ? own->as_string() : usual;
+}
+
+// The implementations of attention that a class was recorded with, its own choice first.
+std::vector<std::string> attentions_of(const Json& family, const std::string& usual) {
+  std::vector<std::string> known;
+  for (const Json& document : family.find("documents")->items()) {
+    const std::string& one = attention_of(document, usual);
+    if (std::find(known.begin(), known.end(), one) == known.end()) known.push_back(one);
+  }
+  return known;
 }
 
 // The documents of a class are read once.
@@ -487,18 +398,26 @@ RecordedClass read_recorded(const Json& family,
   if (documents == nullptr || !documents->is_array()) {
     throw InputError({file, "", "documents", "none", ""});
   }
-  const Json* attention = family.find("attention");
-  if (!use.attention.empty() && attention != nullptr && attention->as_string() != use.attention) {
-    return {{}, {}, "attn_implementation", Phrase(attention->as_string())};
+  const std::string usual = family.find("attention")->as_string();
+  const std::vector<std::string> attentions = attentions_of(family, usual);
+  // A class that has none of PyTorch's runs its own code, whatever is asked for.
+  const bool own_code = usual == "eager" && attentions.size() == 1;
+  const std::string attention = use.attention.empty() || own_code ? usual : use.attention;
+  if (std::find(attentions.begin(), attentions.end(), attention) == attentions.end()) {
+    return {{}, {}, "attn_implementation", Phrase(fmt::format("{}", fmt::join(attentions, ", ")))};
   }
   if (const Json* classes = config.find("architectures");
       classes != nullptr && !classes->is_null() && !classes->items().empty() &&
       !(classes->items().front() == *family.find("class"))) {
-    return {{}, {}, "architectures", Phrase(family.find("class")->as_string())};
+    const Json* scores = family.find("scores");
+    if (scores == nullptr || !(classes->items().front() == *scores)) {
+      return {{}, {}, "architectures", Phrase(family.find("class")->as_string())};
+    }
   }
   RecordedClass nearest;
   int most = -1;
   for (const Json& document : documents->items()) {
+    if (attention_of(document, usual) != attention) continue;
     const Values values(config, document);
     Match match(document, config, values, use.sequence_length);
     std::optional<NotRecorded> problem = match.problem();

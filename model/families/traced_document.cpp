@@ -265,6 +265,7 @@ TransformerShape read_shape(TracedReader& reader, const Json& document, const Mo
   shape.layers = size("layers");
   shape.heads = size("heads");
   shape.kv_heads = size("kv_heads");
+  shape.head_dim = size("head_dim");
   shape.vocabulary = size("vocabulary");
   shape.max_positions = size("positions");
   shape.has_logits = shape.vocabulary > 0;
@@ -311,8 +312,17 @@ std::string release_of(const Json& document, std::string_view package) {
   return software == nullptr ? "" : optional_text(*software, package);
 }
 
-// A token uses some of fused experts: `_grouped_mm` multiplies rows, so many for each token, by a
-// parameter that has a matrix an expert, or by a view of it.
+void note_share(Parameter* experts, std::int64_t each) {
+  const bool some = experts != nullptr && experts->shape.size() == 3 && each >= 1 &&
+                    each < experts->shape.front();
+  if (!some) return;
+  experts->routed_active = each;
+  experts->routed_of = experts->shape.front();
+}
+
+// Experts in one parameter, a matrix each, of which a token uses some: `_grouped_mm` multiplies
+// rows, so many for each token, by it or by a view of it. `bmm` multiplies every token by all of
+// them (Llama 4), of which topk chose so many.
 void note_routed(const TracedGraph& graph, Model& model) {
   constexpr std::array<std::string_view, 7> kViews = {
       "transpose", "t", "permute", "view", "detach", "alias", "contiguous"};
@@ -321,6 +331,10 @@ void note_routed(const TracedGraph& graph, Model& model) {
   for (const TracedCall& call : graph.calls) {
     const TracedBlock& block = graph.blocks[static_cast<std::size_t>(call.block)];
     std::map<std::int32_t, Parameter*> shown;  // by tensor of the block
+    std::int64_t chosen = 0;
+    const auto sizes_of = [&block](std::int32_t tensor) -> const std::vector<SizeFormula>& {
+      return block.tensors[static_cast<std::size_t>(tensor)].shape;
+    };
     const auto parameter_of = [&](const TracedOperand& operand) -> Parameter* {
       if (operand.kind == TracedOperand::Kind::parameter) {
         const auto found = parameters.find(call.prefix + operand.name);
@@ -332,14 +346,13 @@ void note_routed(const TracedGraph& graph, Model& model) {
     for (const TracedEvent& event : block.events) {
       if (event.kind != TracedEvent::Kind::operation || event.in.empty()) continue;
       if (event.name == "_grouped_mm" && event.in.size() > 1) {
-        Parameter* experts = parameter_of(event.in[1]);
         const std::int32_t rows = event.in[0].tensor;
-        if (experts == nullptr || experts->shape.size() != 3 || rows < 0) continue;
-        const std::vector<SizeFormula>& sizes = block.tensors[static_cast<std::size_t>(rows)].shape;
-        const auto each = sizes.empty() ? 0 : std::llround(sizes.front().of_both);
-        if (each < 1 || each >= experts->shape.front()) continue;
-        experts->routed_active = each;
-        experts->routed_of = experts->shape.front();
+        if (rows < 0 || sizes_of(rows).empty()) continue;
+        note_share(parameter_of(event.in[1]), std::llround(sizes_of(rows).front().of_both));
+      } else if (event.name == "topk" && !event.out.empty() && !sizes_of(event.out[0]).empty()) {
+        chosen = std::llround(sizes_of(event.out[0]).back().constant);
+      } else if (event.name == "bmm" && event.in.size() > 1) {
+        note_share(parameter_of(event.in[1]), chosen);
       } else if (event.out.size() == 1 &&
                  std::find(kViews.begin(), kViews.end(), event.name) != kViews.end()) {
         if (Parameter* parameter = parameter_of(event.in.front())) {
@@ -360,7 +373,8 @@ bool is_traced_document(const Json& document) {
 
 Model read_traced_document(const Json& document,
                            const std::string& file,
-                           const std::string& pointer) {
+                           const std::string& pointer,
+                           bool recorded) {
   TracedReader reader(file, pointer);
   if (document.find("schema")->as_string() != kSchema) {
     reader.problem("/schema",
@@ -380,6 +394,8 @@ Model read_traced_document(const Json& document,
   TracedGraph graph;
   graph.source = optional_text(document, "source");
   graph.attention = optional_text(document, "attention");
+  if (graph.attention.starts_with("flash")) graph.attention = "flash";
+  graph.recorded = recorded;
   graph.inputs = named_tensors(reader, document, "inputs");
   graph.buffers = named_tensors(reader, document, "buffers");
   constexpr std::int64_t kMostSlots = 100'000;
@@ -408,7 +424,8 @@ Model read_traced_document(const Json& document,
   model.notes.push_back(note);
   model.name = file;
   model.planned = true;
-  model.implementation_family = keep_traced_graph(std::move(graph), document.dump());
+  model.implementation_family =
+      keep_traced_graph(std::move(graph), document.dump() + (recorded ? "recorded" : ""));
   return model;
 }
 

@@ -87,6 +87,7 @@ struct NamedTensor {
 struct TracedGraph {
   std::string source;     // "transformers 5.17.0", "my_model.py"
   std::string attention;  // attn_implementation; empty: the model's own code
+  bool recorded = false;  // made for a config.json, of which transformers builds the model
   std::vector<NamedTensor> inputs, buffers;
   std::int32_t slots = 0;
   std::vector<TracedBlock> blocks;

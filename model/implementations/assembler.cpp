@@ -102,9 +102,10 @@ void GraphAssembler::begin_part(const std::string& root, const GraphOptions& opt
   options_ = options;
   gradient_flows_ = has_layers_ = false;
   graph_.outputs_held_in_backward = options.outputs_held_in_backward;
+  known_calls_.clear();
   if (graph_.instances.empty()) return;
   graph_.dropped_before_backward = static_cast<std::int32_t>(graph_.instances.size());
-  first_slot_ = add_slots(kSlots);
+  first_slot_ += add_slots(kSlots);
 }
 
 void GraphAssembler::add_buffers_of(std::string_view module, const std::vector<Bytes>& buffers) {
@@ -347,11 +348,22 @@ std::int32_t GraphAssembler::add_slots(std::int32_t count) {
     shared.name = "tensor " + std::to_string(i);
     graph_.shared.push_back(std::move(shared));
   }
-  return first;
+  return first - first_slot_;
+}
+
+void GraphAssembler::add_buffer(std::string_view module, Bytes bytes) {
+  const std::string whole = root_ + std::string(module);
+  graph_.buffers += bytes;
+  std::int32_t behind = -1;
+  for (std::size_t p = 0; p < model_.parameters.size(); ++p) {
+    if (model_.parameters[p].name.starts_with(whole)) behind = static_cast<std::int32_t>(p);
+  }
+  if (behind >= 0) graph_.registered.push_back({behind, bytes});
 }
 
 std::size_t GraphAssembler::add_call(const Call& call, const Forward& forward) {
-  const Range range = parameters_of(model_, call.prefix, 0);
+  const std::string prefix = root_ + call.prefix;
+  const Range range = parameters_of(model_, prefix, 0);
   const bool asked = call.layer && options_.checkpointing == ActivationCheckpointing::full;
   const bool checkpoint = asked && (gradient_flows_ || trains(model_, range));
   const auto same =
@@ -364,10 +376,10 @@ std::size_t GraphAssembler::add_call(const Call& call, const Forward& forward) {
     block = same->block;
   } else {
     const bool flows = gradient_flows_;
-    block = push(record(call.name, call.prefix, checkpoint, forward));
+    block = push(record(call.name, prefix, checkpoint, forward));
     known_calls_.push_back({call.kind, flows, checkpoint, block});
   }
-  instantiate(block, call.prefix, checkpoint);
+  instantiate(block, prefix, checkpoint);
   // What a frozen part gives to a later one has no gradient, whatever was before it.
   gradient_flows_ = graph_.blocks[static_cast<std::size_t>(block)].output_gradient >= 0;
   return static_cast<std::size_t>(block);

@@ -82,7 +82,7 @@ class GraphAssembler {
     beside_ = beside;
   }
   // --- a traced model (traced.cpp), which brings its own slots, batch and blocks
-  // So many slots behind those of Slot: the first one's number.
+  // So many slots behind those that there are: the first one's number within the part.
   std::int32_t add_slots(std::int32_t count);
   void set_batch(Bytes bytes) { graph_.batch = bytes; }
   struct Call {
@@ -96,12 +96,8 @@ class GraphAssembler {
   // Whether the gradient flows into the next block (false below the first trainable parameter).
   bool gradient_flows() const { return gradient_flows_; }
   void add_buffers(Bytes bytes) { graph_.buffers += bytes; }
-  // A buffer whose place among the parameters is known (RegisteredBuffer::behind; -1: none is
-  // before it).
-  void add_buffer(std::int32_t behind, Bytes bytes) {
-    graph_.buffers += bytes;
-    if (behind >= 0) graph_.registered.push_back({behind, bytes});
-  }
+  // A buffer of a module ("model.norm."), behind the last parameter of it and of those inside it.
+  void add_buffer(std::string_view module, Bytes bytes);
   // Of every module of that name within a layer ("self_attn"), or of one of its children.
   void add_buffers_of(std::string_view module, const std::vector<Bytes>& buffers);
   // What a micro-batch's output takes: a pipeline keeps those of some earlier ones.

@@ -112,6 +112,7 @@ Tensor apply_partial_rotary(Tape& t, const Context& c, const Tensor& x, const Ro
 
 // Cache.update: what use_cache keeps of keys and values until the output object dies.
 void update_cache(Tape& t, const Context& c, Tensor& key, Tensor& value);
+inline constexpr std::string_view kUpdateCache = "update_cache";  // its name where it was recorded
 
 // --- embedding and head ---
 // Whether the gradient that the head gives to tied embeddings can be added to in place.

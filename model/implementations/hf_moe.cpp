@@ -129,13 +129,13 @@ Tensor back_in_order(Tape& t, const Context& c, const Tensor& weighted) {
   return aten::sum(t, apart, 1);
 }
 
+}  // namespace
+
 aten::GroupedProducts products_on(const Context& c) {
   const int generation = c.options.compute_capability / 10;
   const bool has_kernel = (generation == 9 || generation == 10) && c.compute_dtype() == DType::bf16;
   return has_kernel ? aten::GroupedProducts::one_kernel : aten::GroupedProducts::loop;
 }
-
-}  // namespace
 
 Tensor gated_mlp(Tape& t, const Context& c, const std::string& module, const Tensor& x) {
   return feed_forward(t, c, module, kQwen, x);

@@ -11,6 +11,9 @@ namespace zeroplan::hf {
 // down_proj(act(gate_proj(x)) * up_proj(x)) of the module, as LlamaMLP.
 Tensor gated_mlp(Tape& t, const Context& c, const std::string& module, const Tensor& x);
 
+// The kernels of grouped products in the model's precision on its GPU.
+aten::GroupedProducts products_on(const Context& c);
+
 struct FusedExperts {
   aten::StackLayout layout = aten::StackLayout::out_in;
   bool biased = false;  // gate_up_proj_bias and down_proj_bias

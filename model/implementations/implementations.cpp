@@ -80,6 +80,14 @@ const Family& family_of(const Model& model) {
 
 // The forward pass of one model, into the assembler.
 void build_model(GraphAssembler& assembler, const Model& model, const GraphOptions& options) {
+  const hf::Context context{model,
+                            options,
+                            options.micro_batch,
+                            options.sequence_length / options.sequence_parallel,
+                            options.attention};
+  if (const TracedGraph* traced = traced_graph_of(model)) {
+    return build_traced(assembler, context, *traced);
+  }
   const Family& family = family_of(model);
   const Build build = build_of(family, options);
   if (build == nullptr && options.embedded) {
@@ -97,11 +105,6 @@ void build_model(GraphAssembler& assembler, const Model& model, const GraphOptio
     fail(
         "/model", "a model with a vocabulary head", phrase("{}, not modelled", model.architecture));
   }
-  const hf::Context context{model,
-                            options,
-                            options.micro_batch,
-                            options.sequence_length / options.sequence_parallel,
-                            options.attention};
   if (options.checkpointing == ActivationCheckpointing::selective &&
       options.implementation != Implementation::fms && !options.embedded) {
     assembler.assume("selective checkpointing is not described for this code: none is applied.");
@@ -149,9 +152,6 @@ bool has_linear_attention(const Model& model) {
 ModelGraph build_graph(const Model& model, const GraphOptions& options) {
   if (!model.planned)
     fail("/model", "a model whose operations are known", model.not_planned_reason);
-  if (const TracedGraph* traced = traced_graph_of(model)) {
-    return build_traced(model, *traced, options);
-  }
   if (model.policy != nullptr) return build_two(model, options);
   GraphAssembler assembler(model, options);
   build_model(assembler, model, options);

@@ -309,30 +309,30 @@ class Player {
 
 class Builder {
  public:
-  Builder(const Model& model, const TracedGraph& graph, const GraphOptions& options)
-      : model_(model),
-        graph_(graph),
-        context_{model, options, options.micro_batch, options.sequence_length, options.attention},
-        assembler_(model, options) {
+  Builder(GraphAssembler& assembler, const hf::Context& context, const TracedGraph& graph)
+      : model_(context.model), graph_(graph), context_(context), assembler_(assembler) {
     find_ties();
     find_last_users();
   }
 
-  ModelGraph build() {
+  void build() {
     first_slot_ = assembler_.add_slots(graph_.slots);
     Bytes batch;
     for (const NamedTensor& input : graph_.inputs) batch += bytes_of(input.tensor);
     assembler_.set_batch(batch);
     add_buffers();
     const GraphOptions& options = context_.options;
-    if (options.use_cache && options.checkpointing == ActivationCheckpointing::none) {
+    const bool caches = options.use_cache && !has_operation(graph_, hf::kUpdateCache);
+    if (caches && options.checkpointing == ActivationCheckpointing::none) {
       assembler_.assume("the model was traced without a cache of keys and values (use_cache).");
+    }
+    if (has_operation(graph_, "_grouped_mm")) {
+      assembler_.assume("Tokens are spread evenly over the experts.");
     }
     if (has_operation(graph_, hf::kDeltaRule)) {
       assembler_.assume(hf::who_computes(options.linear_attention));
     }
     for (std::size_t i = 0; i < graph_.calls.size(); ++i) call(i);
-    return assembler_.take();
   }
 
  private:
@@ -347,16 +347,11 @@ class Builder {
     return count * (tensor.of_model ? context_.options.dtype : tensor.dtype);
   }
 
-  // Each behind the last parameter of its module and the modules inside it.
   void add_buffers() {
     for (const NamedTensor& buffer : graph_.buffers) {
       const std::size_t dot = buffer.name.rfind('.');
       const std::string module = dot == std::string::npos ? "" : buffer.name.substr(0, dot + 1);
-      std::int32_t behind = -1;
-      for (std::size_t p = 0; p < model_.parameters.size(); ++p) {
-        if (model_.parameters[p].name.starts_with(module)) behind = static_cast<std::int32_t>(p);
-      }
-      assembler_.add_buffer(behind, bytes_of(buffer.tensor));
+      assembler_.add_buffer(module, bytes_of(buffer.tensor));
     }
   }
 
@@ -457,7 +452,7 @@ class Builder {
   const Model& model_;
   const TracedGraph& graph_;
   hf::Context context_;
-  GraphAssembler assembler_;
+  GraphAssembler& assembler_;
   std::map<std::string, std::vector<std::size_t>> users_;  // calls that read a parameter
   std::map<std::string, bool> by_product_;                 // the last of them in a product
   std::map<std::int32_t, std::int32_t> last_user_;         // of a slot
@@ -507,10 +502,10 @@ void check_options(const TracedGraph& graph, const GraphOptions& options) {
 
 }  // namespace
 
-ModelGraph build_traced(const Model& model, const TracedGraph& graph, const GraphOptions& options) {
-  check_options(graph, options);
+void build_traced(GraphAssembler& assembler, const hf::Context& context, const TracedGraph& graph) {
+  check_options(graph, context.options);
   try {
-    return Builder(model, graph, options).build();
+    Builder(assembler, context, graph).build();
   } catch (const std::logic_error& broken) {  // of a gradient
     throw refused("the backward pass", broken);
   }

@@ -1,14 +1,12 @@
 // A traced model's graph: its blocks played on a Tape, as forward code that was written by hand is.
 #pragma once
 
-#include "model/graph/graph.hpp"
 #include "model/graph/traced_graph.hpp"
-#include "model/implementations/graph_options.hpp"
-#include "model/transformer.hpp"
+#include "model/implementations/hf_common.hpp"
 
 namespace zeroplan {
 
 // Throws InputError for an option that a traced model has no description for, by its name.
-ModelGraph build_traced(const Model& model, const TracedGraph& graph, const GraphOptions& options);
+void build_traced(GraphAssembler& assembler, const hf::Context& context, const TracedGraph& graph);
 
 }  // namespace zeroplan

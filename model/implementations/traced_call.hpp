@@ -40,4 +40,12 @@ class TracedOperationCall {
 // kept, and a gradient of each input's size.
 void play_general(TracedOperationCall& call);
 
+// traced_routing.cpp
+void play_flash_attention(TracedOperationCall& call);
+void play_update_cache(TracedOperationCall& call);
+void play_grouped_product(TracedOperationCall& call);
+void play_index(TracedOperationCall& call);
+void play_sort(TracedOperationCall& call);
+void play_topk(TracedOperationCall& call);
+
 }  // namespace zeroplan

@@ -133,6 +133,19 @@ void binary(Call& call,
   call.give(both(call.t, call.x(0), call.x(1)));
 }
 
+// A gradient over what was summed, whose sizes stay in their places: a view that costs nothing.
+Shape spread_over(const Shape& gradient, std::vector<std::int64_t> dims, const Shape& whole) {
+  Shape shape = gradient;
+  for (std::int64_t& d : dims) d = d < 0 ? d + whole.rank() : d;
+  std::sort(dims.begin(), dims.end());
+  const bool kept = shape.rank() == whole.rank();
+  for (const std::int64_t d : dims) {
+    if (!kept) shape = shape.unsqueezed(static_cast<int>(d));
+  }
+  const std::vector<std::int64_t> ones(static_cast<std::size_t>(whole.rank()), 1);
+  return (shape.rank() == whole.rank() ? shape : Shape(ones)).expanded(whole);
+}
+
 // The gradient is spread over what was summed; a mean's is divided as well.
 void reduce(Call& call, bool mean) {
   const Tensor& x = call.x();
@@ -146,15 +159,17 @@ void reduce(Call& call, bool mean) {
                  .kind = OpKind::reduction,
                  .traffic = aten::distinct_bytes(x) + out.bytes()});
   if (call.t.trains({&x})) {
-    call.t.record({&out}, {&x}, [mean, whole = x.shape(), dtype = x.dtype()](Backward& b) {
-      std::vector<std::int64_t> ones(static_cast<std::size_t>(whole.rank()), 1);
-      // Sizes that stay, in their places: enough for what the expanded gradient takes.
-      const Tensor spread = b.tape.alias(b.gradient(), Shape(ones).expanded(whole), "expand");
-      if (!mean) return b.give(0, spread);
-      Tensor divided = b.tape.empty(whole.as_contiguous(), dtype);
-      b.tape.launch({.name = "div", .traffic = b.gradient().bytes() + divided.bytes()});
-      b.give(0, std::move(divided));
-    });
+    call.t.record(
+        {&out},
+        {&x},
+        [mean, dims = call.e.dims, whole = x.shape(), dtype = x.dtype()](Backward& b) {
+          const Shape expanded = spread_over(b.gradient().shape(), dims, whole);
+          const Tensor spread = b.tape.alias(b.gradient(), expanded, "expand");
+          if (!mean) return b.give(0, spread);
+          Tensor divided = b.tape.empty(whole.as_contiguous(), dtype);
+          b.tape.launch({.name = "div", .traffic = b.gradient().bytes() + divided.bytes()});
+          b.give(0, std::move(divided));
+        });
   }
   call.give(std::move(out));
 }
@@ -309,28 +324,6 @@ void nll_loss(Call& call) {
   call.give(aten::nll_loss(call.t, call.x(), labels.storage() >= 0 ? labels : Tensor()));
 }
 
-// values and indices; the indices are saved.
-void topk(Call& call) {
-  const Tensor& x = call.x();
-  Tensor values = call.t.empty(call.shape(0), x.dtype());
-  Tensor indices = call.t.empty(call.shape(1), DType::int64);
-  call.t.launch(
-      {.name = call.e.name, .kind = OpKind::reduction, .traffic = x.bytes() + values.bytes() * 3});
-  if (call.t.trains({&x})) {
-    const Tensor saved = call.t.save(indices);
-    call.t.record({&values}, {&x}, [saved, whole = x.shape()](Backward& b) {
-      Tensor gradient = b.tape.empty(whole.as_contiguous(), b.gradient().dtype());
-      b.tape.launch({.name = "scatter",
-                     .kind = OpKind::scatter,
-                     .traffic = gradient.bytes() + saved.bytes() * 2,
-                     .kernels = 2});
-      b.give(0, std::move(gradient));
-    });
-  }
-  call.v.at(call.e.out.at(0)) = std::move(values);
-  call.v.at(call.e.out.at(1)) = std::move(indices);
-}
-
 using Handler = void (*)(Call&);
 struct Row {
   std::string_view name;
@@ -418,8 +411,20 @@ constexpr std::array kOperations = {
     Row{"baddbmm", [](Call& k) { k.give(aten::baddbmm(k.t, k.x(0), k.x(1), k.x(2))); }},
     Row{"convolution", convolution},
     Row{"scaled_dot_product_attention", attention},
+    Row{"flash_attention", play_flash_attention},
+    Row{hf::kUpdateCache, play_update_cache},
+    Row{"_grouped_mm", play_grouped_product},
     Row{hf::kDeltaRule, delta_rule},
-    Row{"topk", topk},
+    Row{"topk", play_topk},
+    Row{"max", [](Call& k) { k.e.out.size() == 2 ? play_topk(k) : play_general(k); }},
+    Row{"sort", play_sort},
+    Row{"index", play_index},
+    Row{"add_",
+        [](Call& k) {
+          k.in.size() == 2 && one_float_type(k) ? k.give(aten::add_in_place(k.t, k.x(0), k.x(1)))
+                                                : play_general(k);
+        }},
+    Row{"masked_fill_", [](Call& k) { k.give(aten::masked_fill_in_place(k.t, k.x(0), k.x(1))); }},
 };
 
 const Row* row_of(std::string_view name) {

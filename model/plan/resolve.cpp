@@ -5,6 +5,7 @@
 #include "model/families/hf_config.hpp"
 #include "model/families/litgpt.hpp"
 #include "model/families/megatron.hpp"
+#include "model/graph/traced_graph.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/knobs/rules.hpp"
 #include "model/plan/host_work.hpp"
@@ -80,6 +81,14 @@ std::shared_ptr<const Model> load_model_of(const Scenario& scenario, ExpertLayou
   }
   return std::make_shared<const Model>(load_model(
       said->value, said->origin.file, said->origin.pointer, model_use_of(scenario, experts)));
+}
+
+// Beyond a window a recorded class is another, and with another attention.
+bool is_for(const Model& model, const ModelUse& use) {
+  if (!model.lengths.contains(use.sequence_length)) return false;
+  const TracedGraph* traced = traced_graph_of(model);
+  return traced == nullptr || !traced->recorded || use.attention.empty() ||
+         use.attention.starts_with(traced->attention);
 }
 
 void require_cluster(const Scenario& scenario) {
@@ -440,9 +449,7 @@ Plan resolve(const Scenario& scenario) { return resolve(scenario, prepare(scenar
 Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   Resolver r{scenario, {}, {}, false, ""};
   r.made = prepared.made.get();
-  // Beyond a window a recorded class is another.
-  const std::int64_t length = model_use_of(scenario, {}).sequence_length;
-  r.plan.model = prepared.model->lengths.contains(length)
+  r.plan.model = is_for(*prepared.model, model_use_of(scenario, {}))
                      ? prepared.model
                      : load_model_of(scenario, ExpertLayout::modules);
   r.plan.cluster = *prepared.cluster;

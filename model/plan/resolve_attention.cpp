@@ -71,6 +71,14 @@ void resolve_attention(Resolver& r) {
     return;
   }
   attention = *find(kAttentionNames, std::string_view(*said));
+  const TracedGraph* traced = traced_graph_of(*r.plan.model);
+  if (traced != nullptr && traced->recorded && traced->attention != *said) {
+    r.warn(phrase("attention {} has no effect: {}'s code runs {} whatever is asked for",
+                  *said,
+                  r.plan.model->architecture,
+                  traced->attention));
+    attention = *find(kAttentionNames, std::string_view(traced->attention));
+  }
   const bool refused = attention == Attention::sdpa && r.plan.model->model_type == "gemma2" &&
                        r.plan.workload.implementation == Implementation::hf &&
                        r.plan.software.transformers_act(ReleaseRule::gemma2_refuses_sdpa);

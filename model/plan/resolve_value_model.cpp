@@ -109,15 +109,19 @@ Model joined(const std::shared_ptr<const Model>& policy,
 }
 
 // Its class that scores tokens; the model itself where the config does not say what it is.
-Model scoring(const Model& causal, const SaidConfig& said) {
+Model scoring(const Model& causal, const SaidConfig& said, const ModelUse& use) {
   Json config = config_of(said);
   if (config.find("model_type") == nullptr) return causal;
   config["architectures"] = Json::array();
   config["architectures"].push_back(scoring_class(causal.architecture));
   config["num_labels"] = 1;
-  Model model = read_model(config, said.origin.file, said.origin.pointer);
-  model.name = causal.name;
-  return model;
+  try {
+    Model model = read_model(config, said.origin.file, said.origin.pointer, use);
+    model.name = causal.name;
+    return model;
+  } catch (const InputError&) {  // a recorded class that has none
+    return causal;
+  }
 }
 
 }  // namespace
@@ -128,9 +132,11 @@ bool trains_values(const Plan& plan) {
 
 std::shared_ptr<const Model> scoring_model(Resolver& r, ModelRole role) {
   const SaidConfig said = said_of(r, role);
-  const std::string text = said.origin.file + " " + said.model->dump();
+  const ModelUse use = model_use_of(r.scenario, ExpertLayout::modules);
+  const std::string text = said.origin.file + " " + said.model->dump() + " " + use.attention + " " +
+                           std::to_string(use.sequence_length);
   const auto causal = r.make(nullptr, "causal:" + text, [&] {
-    return load_model(*said.model, said.origin.file, said.origin.pointer);
+    return load_model(*said.model, said.origin.file, said.origin.pointer, use);
   });
   const auto refuse = [&](const Phrase& got) {
     r.problem(
@@ -144,7 +150,7 @@ std::shared_ptr<const Model> scoring_model(Resolver& r, ModelRole role) {
   if (!has_scoring_class(*causal)) {
     return refuse(causal->architecture.empty() ? causal->model_type : causal->architecture);
   }
-  const auto model = r.make(causal, "scores", [&] { return scoring(*causal, said); });
+  const auto model = r.make(causal, "scores", [&] { return scoring(*causal, said, use); });
   const bool scores = std::any_of(model->modules.begin(),
                                   model->modules.end(),
                                   [](const Module& m) { return m.name == "score"; });

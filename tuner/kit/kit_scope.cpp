@@ -77,7 +77,7 @@ std::vector<Phrase> beyond_trainer(const Plan& plan) {
     reasons.push_back(phrase("the code of {} (the scripts train Hugging Face's)",
                              name(kImplementationNames, work.implementation)));
   }
-  if (traced_graph_of(*plan.model) != nullptr) {
+  if (const TracedGraph* traced = traced_graph_of(*plan.model); traced && !traced->recorded) {
     reasons.emplace_back("a traced model, which the program that it was traced from builds");
   }
   if ((plan.trainer != nullptr || plan.beside != nullptr) && !trains_with_trl(plan)) {

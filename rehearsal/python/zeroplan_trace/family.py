@@ -75,6 +75,7 @@ class Class:
             raise Problem("a config with a number of layers", options.family, "configs that hold others are not recorded yet")
         self.kv_key = next((key for key in SIZES[0][0] if key in self.defaults), None)
         self.heads_key = next((key for key in self.defaults if sizes_of(key) == sizes_of("num_attention_heads")), None)
+        self.ties = (False, True) if isinstance(self.defaults.get("tie_word_embeddings"), bool) else (None,)
         self.grouped = self.kv_key is not None and self.defaults[self.kv_key] not in (None, self.defaults.get(self.heads_key))
         self.windows = [key for key, value in self.defaults.items() if is_window(key) and is_size(key, value) and value > 0]
         heads = [self.defaults.get(key) for key in LATENT_HEADS]
@@ -147,11 +148,10 @@ class Class:
     def _rows(self, attention, switches):
         """The documents of an implementation of attention, with so many switches; what a key is to one it need not be to another."""
         self.options.attention, self.roles = attention, {}
-        ties = (False, True) if isinstance(self.defaults.get("tie_word_embeddings"), bool) else (None,)
         rows = []
         for grouped in (True, False) if self.kv_key else (False,):
             try:
-                rows += [Variant(self, grouped, tied, long, {}).row() for tied in ties for long in self._lengths()]
+                rows += [Variant(self, grouped, tied, long, {}).row() for tied in self.ties for long in self._lengths()]
             except Exception:  # latent attention has no heads that share keys
                 if grouped == self.grouped:
                     raise
@@ -161,15 +161,16 @@ class Class:
         return (False, True) if self.windows else (False,)
 
     def _switched(self, fixed, most):
-        """The documents of one switch, up to so many, that are not as by default, with the class's usual heads and embeddings."""
+        """The documents of one switch, up to so many, that are not as by default, with the class's usual heads; two with its usual embeddings."""
         ways = {key: switched(key, value, fixed.get(key)) for key, value in sorted(self.defaults.items())}
         rows, usual = [], self.roles
         for count in range(1, most + 1):
             for chosen in itertools.combinations([(key, value) for key, values in ways.items() for value in values], count):
                 # Another way reads keys that the usual one does not.
                 self.roles = dict(usual) if all(isinstance(value, bool) for _, value in chosen) else {}
+                ties = self.ties if count < most else (self.defaults.get("tie_word_embeddings"),)
                 try:
-                    rows += [Variant(self, self.grouped, self.defaults.get("tie_word_embeddings"), long, dict(chosen)).row() for long in self._lengths()]
+                    rows += [Variant(self, self.grouped, tied, long, dict(chosen)).row() for tied in ties for long in self._lengths()]
                 except Exception:  # a class need not have every pair
                     continue
         return rows

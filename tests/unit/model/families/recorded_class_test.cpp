@@ -43,7 +43,7 @@ Json family() {
 
 RecordedClass asked(const std::string& config,
                     const std::string& attention = "",
-                    std::int64_t sequence = 100) {
+                    std::int64_t sequence = 99) {
   return read_recorded(family(),
                        "test",
                        json(config),
@@ -52,12 +52,17 @@ RecordedClass asked(const std::string& config,
 
 std::optional<Json> made(const std::string& config,
                          const std::string& attention = "",
-                         std::int64_t sequence = 100) {
+                         std::int64_t sequence = 99) {
   return asked(config, attention, sequence).document;
 }
 
+std::string attention_in(const Json& document, const Json& family) {
+  const Json* own = document.find("graph")->find("attention");
+  return own != nullptr ? own->as_string() : family.find("attention")->as_string();
+}
+
 // "key: what was recorded", of a config that the class was not recorded for.
-std::string missing(const std::string& config, std::int64_t sequence = 100) {
+std::string missing(const std::string& config, std::int64_t sequence = 99) {
   const RecordedClass found = asked(config, "", sequence);
   return found.key + ": " + found.expected.english();
 }
@@ -94,6 +99,26 @@ TEST_CASE("a list of layers that the config lacks is replaced by the number that
   CHECK(types == "One M One M Two ");
 }
 
+TEST_CASE("a config without a list of layers has the kinds as the class repeats them") {
+  Json repeated = family();
+  Json& layers = repeated["documents"].items().front()["graph"]["layers"];
+  layers["rules"] = json(R"([{"by": ["types"], "values": [[["one"], 0], [["two"], 1]]},
+                             {"by": [], "without": ["types"], "cycle": [0, 1, 1]}])");
+  const auto types = [&](const std::string& config) {
+    const RecordedClass found =
+        read_recorded(repeated, "test", json(config), ModelUse{.sequence_length = 99});
+    std::string text;
+    if (!found.document) return found.key;
+    for (const Json& row : found.document->find("modules")->items()) {
+      if (const Json* type = row.find("type")) text += type->as_string() + " ";
+    }
+    return text;
+  };
+  CHECK(types(R"({"kv": 2, "depth": 4})") == "One M Two Two One M ");
+  CHECK(types(R"({"kv": 2, "depth": 2, "types": ["two", "one"]})") == "Two One M ");
+  CHECK(types(R"({"kv": 2, "depth": 2, "types": ["two", "three"]})") == "types");
+}
+
 TEST_CASE("the last layer of its type may be another kind") {
   Json last = family();
   Json& layers = last["documents"].items().front()["graph"]["layers"];
@@ -102,7 +127,7 @@ TEST_CASE("the last layer of its type may be another kind") {
       read_recorded(last,
                     "test",
                     json(R"({"kv": 2, "depth": 4, "types": ["one", "two", "one", "one"]})"),
-                    ModelUse{.sequence_length = 100});
+                    ModelUse{.sequence_length = 99});
   REQUIRE(found.document);
   std::string types;
   for (const Json& row : found.document->find("modules")->items()) {
@@ -136,7 +161,7 @@ TEST_CASE("what was not recorded is not made up") {
   CHECK_FALSE(made(R"({"kv": 2, "rope_parameters": {"full": {"rope_type": "dynamic"}}})"));
   CHECK_FALSE(made(R"({"kv": 2, "partial_rotary_factor": 0.25})"));
   CHECK_FALSE(made(R"({"kv": 2})", "eager"));
-  CHECK_FALSE(made(R"({"kv": 2})", "", 101));  // longer than the window
+  CHECK_FALSE(made(R"({"kv": 2})", "", 100));  // as long as the window
   CHECK(made(R"({"kv": 2, "window": 200})", "sdpa", 101));
   CHECK_FALSE(recorded_class(json(R"({"model_type": "nobody"})"), {}));
   CHECK_FALSE(recorded_class(json(R"({"model_type": 7})"), {}));
@@ -153,10 +178,32 @@ TEST_CASE("a config that was not recorded is told the key, and what was recorded
   CHECK(asked(R"({"kv": 2})", "eager").key == "attn_implementation");
 }
 
+TEST_CASE(
+    "each attention has documents of its own; the class's choice is taken where nobody says") {
+  Json two = family();
+  Json eager = two["documents"].items().front();
+  eager["graph"]["attention"] = "eager";
+  eager["graph"]["share"] = 7;
+  two["documents"].push_back(std::move(eager));
+  const auto share = [&](const std::string& attention) {
+    const RecordedClass found = read_recorded(
+        two, "test", json(R"({"kv": 2})"), ModelUse{.attention = attention, .sequence_length = 99});
+    return found.document ? found.document->find("share")->dump() : found.expected.english();
+  };
+  CHECK(share("") == "0.25");
+  CHECK(share("sdpa") == "0.25");
+  CHECK(share("eager") == "7");
+  CHECK(share("flash_attention_2") == "sdpa, eager");
+  Json& documents = two["documents"];
+  documents.items().erase(documents.items().begin());
+  two["attention"] = "eager";
+  CHECK(share("flash_attention_2") == "7");  // of a class that has none but its own code
+}
+
 TEST_CASE("a document is of the sequences on its side of the windows") {
   const SequenceRange within = asked(R"({"kv": 2})").lengths;
-  CHECK(within.contains(100));
-  CHECK_FALSE(within.contains(101));
+  CHECK(within.contains(99));
+  CHECK_FALSE(within.contains(100));
 }
 
 TEST_CASE("every class of data/families gives a document that is planned") {
@@ -174,6 +221,7 @@ TEST_CASE("every class of data/families gives a document that is planned") {
     for (const Json& document : recorded.find("documents")->items()) {
       Json config = Json::object({{"model_type", *recorded.find("model_type")}});
       for (const auto& [key, value] : document.find("when")->members()) config[key] = value;
+      for (const auto& [key, value] : document.find("fixed")->members()) config[key] = value;
       for (const char* key :
            {"hidden_size", "intermediate_size", "vocab_size", "num_attention_heads"}) {
         const Json* usual = document.find("defaults")->find(key);
@@ -212,10 +260,11 @@ TEST_CASE("every class of data/families gives a document that is planned") {
         }
         config[name] = std::move(types);
       }
-      const RecordedClass found = read_recorded(recorded,
-                                                std::string(file.path),
-                                                config,
-                                                ModelUse{.sequence_length = longer ? 1024 : 256});
+      const RecordedClass found = read_recorded(
+          recorded,
+          std::string(file.path),
+          config,
+          {.attention = attention_in(document, recorded), .sequence_length = longer ? 1024 : 256});
       const std::optional<Json>& graph = found.document;
       missing += found.key + " ";
       if (!graph) continue;

@@ -52,6 +52,16 @@ struct Walked {
   }
 };
 
+double flops_of(const ModelGraph& graph) {
+  double sum = 0.0;
+  for (const BlockInstance& instance : graph.instances) {
+    for (const Operation& operation : graph.block_of(instance).operations) {
+      sum += operation.flops.value() * static_cast<double>(operation.times);
+    }
+  }
+  return sum;
+}
+
 // What differs: each step of the two graphs, as many blocks on both sides.
 std::string difference(const Walked& a, const Walked& b) {
   if (a.walk.steps().size() != b.walk.steps().size()) {
@@ -113,6 +123,23 @@ TEST_CASE("a traced model takes what the family takes, pass by pass") {
           CHECK(a.walk.gradients() == b.walk.gradients());
         }
       }
+    }
+  }
+}
+
+TEST_CASE("a traced mixture takes and computes what the family does") {
+  for (const int capability : {80, 90}) {
+    for (const auto checkpointing :
+         {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
+      GraphOptions options = options_of(2, 1024);
+      options.compute_capability = capability;
+      options.checkpointing = checkpointing;
+      const Walked a(build_graph(traced("mixtral"), options));
+      const Walked b(build_graph(described("mixtral", ExpertLayout::fused), options));
+      INFO(capability << difference(a, b));
+      CHECK(static_cast<double>(a.peak.count()) ==
+            Approx(static_cast<double>(b.peak.count())).epsilon(2e-4));
+      CHECK(flops_of(a.graph) == Approx(flops_of(b.graph)));
     }
   }
 }
