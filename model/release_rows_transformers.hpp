@@ -398,12 +398,6 @@ inline constexpr std::array kTransformersRows{
                "a layer's experts are two parameters and grouped products, not modules one after "
                "the other",
                "modeling_qwen3_moe.py, integrations/moe.py of 5.0"},
-    ReleaseRow{ReleaseRule::late_models_described,
-               Package::transformers,
-               {5, 0, 0},
-               {},
-               "gpt-oss, DeepSeek and Llama 4 are described from here on",
-               "modeling_gpt_oss.py, modeling_deepseek_v3.py, modeling_llama4.py of 5.17"},
     ReleaseRow{ReleaseRule::bert_gathers_types,
                Package::transformers,
                {5, 0, 0},

@@ -165,7 +165,6 @@ enum class ReleaseRule : std::uint8_t {
   mpt_drops_pair,
   experts_undescribed,
   fuses_experts,
-  late_models_described,
   bert_gathers_types,
   linear_attention_described,
   // --- TRL: trainers of several models ---

@@ -65,17 +65,7 @@ struct ExpertShape {
   std::int64_t experts_per_token = 0;
   std::int64_t intermediate = 0;         // of one routed expert
   std::int64_t shared_intermediate = 0;  // of all shared experts together; 0: none
-  bool fused = false;       // one 3-D parameter for all experts instead of a module each
-  std::int64_t groups = 1;  // of experts, some of which a token chooses first (DeepSeek)
-};
-
-// Multi-head latent attention (DeepSeek): keys and values come from one narrow projection. A head's
-// queries and keys are plain_dim elements and the rotated ones, rotary_dim of the model.
-struct LatentAttentionShape {
-  std::int64_t query_rank = 0;  // 0: queries have one projection
-  std::int64_t kv_rank = 0;     // 0: no latent attention
-  std::int64_t plain_dim = 0;
-  std::int64_t value_dim = 0;
+  bool fused = false;  // one 3-D parameter for all experts instead of a module each
 };
 
 // What the attention of one decoder layer does where layers take turns.
@@ -119,8 +109,6 @@ struct TransformerShape {
   double embedding_dropout = 0.0;
   bool has_logits = true;  // false: base model or classification head without a vocabulary
   ExpertShape experts;
-  LatentAttentionShape latent;
-  bool attention_sinks = false;  // a learned logit a head, which no kernel of torch's takes
   std::int64_t dense_layers =
       0;  // mixture of experts: the first layers that have a dense feed-forward
 };

@@ -200,13 +200,11 @@ void set_sizes(TransformerShape& shape,
 Model build_bert(const FamilyInput& input);  // bert.cpp, with roberta
 Model build_bloom(const FamilyInput& input);
 Model build_chatglm(const FamilyInput& input);
-Model build_deepseek(const FamilyInput& input);
 Model build_distilbert(const FamilyInput& input);
 Model build_falcon(const FamilyInput& input);
 Model build_glm(const FamilyInput& input);
 Model build_gpt2(const FamilyInput& input);  // gpt2.cpp, with gpt_bigcode
 Model build_gpt_neox(const FamilyInput& input);
-Model build_gpt_oss(const FamilyInput& input);
 Model build_gptj(const FamilyInput& input);
 Model build_llama_like(const FamilyInput& input);  // llama_like.cpp
 Model build_mpt(const FamilyInput& input);

@@ -9,12 +9,11 @@
 namespace zeroplan::families {
 
 Model build_hybrid(const FamilyInput& input);  // qwen3_5.cpp: Qwen3-Next, Qwen3.5
-Model build_llama4_text(const FamilyInput& input);
 
 // Of a class that was read: what is left is to write it down.
 struct TextDecoder {
-  std::string_view classes;  // prefix of its classes: "Llama4"
-  std::string trunk_class;   // "Llama4TextModel"
+  std::string_view classes;  // prefix of its classes: "Qwen3_5"
+  std::string trunk_class;   // "Qwen3_5TextModel"
   std::string_view implementation_family;
   Activation activation;
 };

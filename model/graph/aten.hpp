@@ -34,9 +34,6 @@ Tensor contiguous(Tape& t, const Tensor& x);
 Tensor clone(Tape& t, const Tensor& x);
 Tensor to(Tape& t, const Tensor& x, DType dtype);
 Tensor cat(Tape& t, const std::vector<const Tensor*>& parts, int d);
-// The same of two parts of the last dimension, written one after the other into slices of a new
-// tensor (copy_): autograd's CopySlices, which copies the whole gradient for each.
-Tensor fill_slices(Tape& t, const Tensor& first, const Tensor& second);
 
 // --- elementwise ---
 Tensor neg(Tape& t, const Tensor& x);
@@ -46,9 +43,7 @@ Tensor shift(Tape& t, const Tensor& x, std::string_view name = "add");  // add o
 Tensor add(Tape& t, const Tensor& x, const Tensor& y);
 Tensor sub(Tape& t, const Tensor& x, const Tensor& y);
 Tensor add_in_place(Tape& t, const Tensor& x, const Tensor& y);  // x += y
-// Between bounds that are numbers: one of them or both.
-enum class Bounds { one, both };
-Tensor clamp(Tape& t, const Tensor& x, Bounds bounds);
+Tensor clamp(Tape& t, const Tensor& x);  // between two bounds that are numbers
 Tensor mul(Tape& t, const Tensor& x, const Tensor& y);
 Tensor div_scalar_tensor(Tape& t, const Tensor& x);  // by a 0-dimensional tensor, which is saved
 Tensor pow(Tape& t, const Tensor& x, int exponent);
@@ -123,8 +118,6 @@ Tensor index_one(Tape& t, const Tensor& x, int d);
 Tensor index_add(Tape& t, const Tensor& target, const Tensor& x);
 // The k largest of the last dimension: values; the indices are saved.
 Tensor topk(Tape& t, const Tensor& x, std::int64_t k);
-// x.max(dim=-1, keepdim=True).values, of which the indices are saved, too.
-Tensor max_last(Tape& t, const Tensor& x);
 
 // --- fused attention; q, k, v are (b, heads, s, d) ---
 struct Sdpa {

@@ -14,17 +14,14 @@ Tensor pointwise(Tape& t, std::string_view name, const Tensor& x, DType dtype) {
 }
 
 // clamp_backward (FunctionsManual.cpp): where(inside the bounds, gradient, 0).
-BackwardFormula clamp_gradient(const Tensor& saved, Bounds bounds) {
-  return [saved, bounds](Backward& b) {
+BackwardFormula clamp_gradient(const Tensor& saved) {
+  return [saved](Backward& b) {
     Tape& tape = b.tape;
     const Tensor zero = tape.empty(Shape{}, b.gradient().dtype());
     tape.launch({.name = "full", .kind = OpKind::fill, .traffic = zero.bytes()});
     const Tensor inside = pointwise(tape, "le", saved, DType::boolean);
-    Tensor above;
-    if (bounds == Bounds::both) {
-      above = pointwise(tape, "ge", saved, DType::boolean);
-      tape.launch({.name = "logical_and_", .traffic = inside.bytes() * 3});
-    }
+    const Tensor above = pointwise(tape, "ge", saved, DType::boolean);
+    tape.launch({.name = "logical_and_", .traffic = inside.bytes() * 3});
     Tensor result = tape.empty(b.gradient().shape().as_dense(), b.gradient().dtype());
     tape.launch({.name = "where", .traffic = result.bytes() * 2 + inside.bytes()});
     b.give(0, std::move(result));
@@ -33,12 +30,12 @@ BackwardFormula clamp_gradient(const Tensor& saved, Bounds bounds) {
 
 }  // namespace
 
-Tensor clamp(Tape& t, const Tensor& x, Bounds bounds) {
+Tensor clamp(Tape& t, const Tensor& x) {
   const bool trains = t.trains({&x});
   Tensor saved;
   if (trains) saved = t.save(x);
   Tensor out = pointwise(t, "clamp", x, x.dtype());
-  if (trains) t.record({&out}, {&x}, clamp_gradient(saved, bounds));
+  if (trains) t.record({&out}, {&x}, clamp_gradient(saved));
   return out;
 }
 
@@ -52,7 +49,7 @@ Tensor clamp_in_place(Tape& t, const Tensor& x) {
   }
   t.launch({.name = "clamp_", .traffic = x.bytes() * 2});
   Tensor out = t.alias(x, x.shape(), "");
-  if (trains) t.record({&out}, {&x}, clamp_gradient(saved, Bounds::both));
+  if (trains) t.record({&out}, {&x}, clamp_gradient(saved));
   return out;
 }
 

@@ -106,22 +106,4 @@ Tensor selected(Tape& t, const Tensor& x, std::int64_t k, std::string_view name)
 
 Tensor topk(Tape& t, const Tensor& x, std::int64_t k) { return selected(t, x, k, "topk"); }
 
-Tensor max_last(Tape& t, const Tensor& x) { return selected(t, x, 1, "max"); }
-
-// ScatterBackward0 keeps the index, which is the one that topk has; the filled tensor wants no
-// gradient.
-Tensor scatter_into_full(Tape& t, const Tensor& x, const Shape& whole) {
-  Tensor out = t.empty(whole.as_contiguous(), x.dtype());
-  t.launch({.name = "full_like", .kind = OpKind::fill, .traffic = out.bytes()});
-  t.launch({.name = "scatter_", .kind = OpKind::scatter, .traffic = x.bytes() * 6});
-  if (t.trains({&x})) {
-    t.record({&out}, {&x}, [shape = x.shape()](Backward& b) {
-      Tensor gradient = b.tape.empty(shape.as_contiguous(), b.gradient().dtype());
-      b.tape.launch({.name = "gather", .kind = OpKind::gather, .traffic = gradient.bytes() * 6});
-      b.give(0, std::move(gradient));
-    });
-  }
-  return out;
-}
-
 }  // namespace zeroplan::aten

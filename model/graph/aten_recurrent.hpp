@@ -22,11 +22,8 @@ Tensor to_contiguous(Tape& t, const Tensor& x, DType dtype);  // memory_format=c
 Tensor pad_end(Tape& t, const Tensor& x, int d, std::int64_t missing);
 // x.repeat_interleave(count, dim=2) of heads, (b, s, heads, d).
 Tensor repeat_heads(Tape& t, const Tensor& x, std::int64_t count);
-Tensor repeat_rows(Tape& t, const Tensor& x, std::int64_t count);  // x.repeat(count, 1) of a matrix
 // whole.select(d, i).copy_(part): CopySlices. The result stands for `whole` afterwards.
 Tensor write_slice(Tape& t, const Tensor& whole, const Tensor& part);
-// full_like(whole).scatter_(1, index, x): x at the columns that a topk of it had chosen of `whole`.
-Tensor scatter_into_full(Tape& t, const Tensor& x, const Shape& whole);
 
 // --- products ---
 // A convolution of each channel by itself over positions, with k - 1 zeros on both sides: x is

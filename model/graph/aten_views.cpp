@@ -81,18 +81,6 @@ Tensor expand(Tape& t, const Tensor& x, const Shape& sizes) {
                  });
 }
 
-// RepeatBackward0: repeat_backward reshapes and sums (FunctionsManual.cpp).
-Tensor repeat_rows(Tape& t, const Tensor& x, std::int64_t count) {
-  Tensor out = copy_kernel(t, x, Shape{count * x.size(0), x.size(1)}, x.dtype(), "repeat");
-  if (t.trains({&x})) {
-    t.record({&out}, {&x}, [count, rows = x.size(0), columns = x.size(1)](Backward& b) {
-      const Tensor apart = reshape(b.tape, b.gradient(), Shape{count, rows, columns});
-      b.give(0, sum(b.tape, apart, 0));
-    });
-  }
-  return out;
-}
-
 namespace {
 
 // slice_backward, select_backward (TensorShape.cpp): zeros of the whole input, then a copy into it.
@@ -244,30 +232,6 @@ SliceGradients slice_gradients(Backward& b, const Shape& part, bool base) {
 }
 
 }  // namespace
-
-Tensor fill_slices(Tape& t, const Tensor& first, const Tensor& second) {
-  const Shape whole = first.shape().with_size(-1, first.size(-1) + second.size(-1));
-  Tensor out = t.empty(whole.as_contiguous(), first.dtype());
-  const auto write = [&](const Tensor& part) {
-    t.launch(
-        {.name = "copy_", .kind = OpKind::copy, .traffic = distinct_bytes(part) + part.bytes()});
-  };
-  write(first);
-  if (t.trains({&first})) {
-    t.record({&out}, {&first}, [part = first.shape()](Backward& b) {
-      b.give(0, slice_gradients(b, part, false).slice);
-    });
-  }
-  write(second);
-  if (!t.trains({&out, &second})) return out;
-  Tensor filled = t.alias(out, out.shape(), "");
-  t.record({&filled}, {&out, &second}, [part = second.shape()](Backward& b) {
-    SliceGradients made = slice_gradients(b, part, b.needs(0));
-    if (b.needs(1)) b.give(1, std::move(made.slice));
-    if (b.needs(0)) b.give(0, std::move(made.whole));
-  });
-  return filled;
-}
 
 Tensor write_slice(Tape& t, const Tensor& whole, const Tensor& part) {
   t.launch({.name = "copy_", .kind = OpKind::copy, .traffic = part.bytes() * 2});

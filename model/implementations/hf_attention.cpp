@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "model/implementations/hf_common.hpp"
-#include "model/implementations/hf_rotary.hpp"
 #include "model/implementations/hf_sdpa.hpp"
 
 namespace zeroplan::hf {

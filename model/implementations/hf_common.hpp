@@ -103,6 +103,8 @@ bool shares_rotary_tables(const Context& c);
 // Those of a layer, ready to be multiplied with heads: the model's, or its own.
 RotaryTables layer_rotary_tables(Tape& t, const Context& c);
 RotaryTables shared_rotary_tables(Tape& t, const Context& c, Slot cos, Slot sin);
+// Whether tables stay in fp32, and what is turned by them too until it is done (OLMo's since 4.52).
+bool turns_in_fp32(const Context& c);
 // Tables that every layer of an old release registers as buffers.
 void add_rotary_caches(GraphAssembler& assembler, const Context& c);
 RotaryTables own_rotary_tables(Tape& t, const Context& c);

@@ -11,7 +11,6 @@
 #include "base/check.hpp"
 #include "model/graph/aten_recurrent.hpp"
 #include "model/implementations/families.hpp"
-#include "model/implementations/hf_rotary.hpp"
 #include "model/implementations/hf_window_masks.hpp"
 
 namespace zeroplan::hf {

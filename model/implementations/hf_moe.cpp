@@ -142,11 +142,7 @@ Tensor gated_mlp(Tape& t, const Context& c, const std::string& module, const Ten
 }
 
 // grouped_mm_experts_forward. What Python's frame names lives until it returns.
-Tensor fused_experts(Tape& t,
-                     const Context& c,
-                     const Tensor& hidden,
-                     const Tensor& weights,
-                     const FusedExperts& how) {
+Tensor fused_experts(Tape& t, const Context& c, const Tensor& hidden, const Tensor& weights) {
   Tensor in = hidden;
   const auto scope = t.enter("experts", in);
   const ExpertShape& shape = c.shape().experts;
@@ -166,18 +162,13 @@ Tensor fused_experts(Tape& t,
   const Tensor mask = t.empty(Shape{rows, 1}, DType::boolean);
   t.launch({.name = "ge", .traffic = mask.bytes() * 9});
   t.launch({.name = "clamp_", .traffic = order.values.bytes() * 2});
-  Tensor bias;  // of each row's expert
   const auto product = [&](std::string_view weight, const Tensor& x) {
-    const Tensor stack = t.module_parameter(weight);
-    const Tensor out = aten::grouped_mm(t, x, stack, ends, products, how.layout);
-    return bias.defined() ? aten::add_in_place(t, out, bias) : out;
+    return aten::grouped_mm(t, x, t.module_parameter(weight), ends, products);
   };
-  if (how.biased) bias = aten::index_rows(t, t.module_parameter("gate_up_proj_bias"), order.values);
   states = aten::masked_fill_in_place(t, states, mask);
   Tensor out = product("gate_up_proj", states);
   out = aten::masked_fill(t, out, mask);
-  out = how.gate != nullptr ? how.gate(t, out) : apply_gate(t, c, out);
-  if (how.biased) bias = aten::index_rows(t, t.module_parameter("down_proj_bias"), order.values);
+  out = apply_gate(t, c, out);
   out = product("down_proj", out);
   out = aten::masked_fill(t, out, mask);
   const Tensor weighted = aten::mul(t, out, factors);
@@ -215,7 +206,7 @@ Tensor sparse_moe(Tape& t, const Context& c, std::string_view module, const Tens
   const Tensor shared =
       shares && fused ? feed_forward(t, c, "shared_expert", kQwen, rows) : Tensor();
   const Routing routing = route_moe(t, c, rows);
-  Tensor sum = fused ? fused_experts(t, c, rows, routing.weights, {})
+  Tensor sum = fused ? fused_experts(t, c, rows, routing.weights)
                      : looped_experts(t, c, rows, routing.weights);
   if (shares) sum = add_shared_expert(t, c, rows, shared, sum);
   return t.leave(scope, aten::view(t, sum, c.hidden_shape()));

@@ -14,19 +14,8 @@ Tensor gated_mlp(Tape& t, const Context& c, const std::string& module, const Ten
 // The kernels of grouped products in the model's precision on its GPU.
 aten::GroupedProducts products_on(const Context& c);
 
-struct FusedExperts {
-  aten::StackLayout layout = aten::StackLayout::out_in;
-  bool biased = false;  // gate_up_proj_bias and down_proj_bias
-  // Of gate and up projections in one tensor; null: act(first half) * second half.
-  Tensor (*gate)(Tape& t, const Tensor& both) = nullptr;
-};
-
 // The module "experts": grouped products over `hidden` (tokens, h), each token's results by its
 // `weights` (tokens, experts_per_token), summed.
-Tensor fused_experts(Tape& t,
-                     const Context& c,
-                     const Tensor& hidden,
-                     const Tensor& weights,
-                     const FusedExperts& how);
+Tensor fused_experts(Tape& t, const Context& c, const Tensor& hidden, const Tensor& weights);
 
 }  // namespace zeroplan::hf

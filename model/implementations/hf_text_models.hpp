@@ -7,6 +7,5 @@
 namespace zeroplan::hf {
 
 void build_hybrid(GraphAssembler& assembler, const Context& context);  // Qwen3-Next, Qwen3.5
-void build_llama4(GraphAssembler& assembler, const Context& context);
 
 }  // namespace zeroplan::hf

@@ -388,6 +388,7 @@ constexpr std::array kOperations = {
     Row{"rsqrt", unary<aten::rsqrt>},
     Row{"exp", float_unary<aten::exp>},
     Row{"softplus", float_unary<aten::softplus>},
+    Row{"clamp", float_unary<aten::clamp>},
     Row{"tanh", unary<aten::tanh>},
     Row{"sigmoid", unary<aten::sigmoid>},
     Row{"relu", unary<aten::relu>},

@@ -35,10 +35,6 @@ Attention default_attention(Resolver& r) {
     r.assume(phrase("attention eager: {} adds a bias to the scores", model.architecture));
     return Attention::eager;
   }
-  if (model.shape.attention_sinks) {
-    r.assume(phrase("attention eager: {} adds sinks to the scores", model.architecture));
-    return Attention::eager;
-  }
   // Gemma2PreTrainedModel._check_and_enable_sdpa: sdpa leaves the softcap of the scores out.
   if (model.model_type == "gemma2" &&
       !r.plan.software.transformers_act(ReleaseRule::gemma2_has_sdpa)) {

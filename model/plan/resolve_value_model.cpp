@@ -67,14 +67,13 @@ std::string scoring_class(std::string architecture) {
 // Causal models that transformers, or the repository that brings them, gives no class that scores
 // (models/auto/modeling_auto.py MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES of 5.17).
 bool has_scoring_class(const Model& causal) {
-  constexpr std::array<std::string_view, 9> kWithout = {"baichuan",
+  constexpr std::array<std::string_view, 8> kWithout = {"baichuan",
                                                         "chatglm",
                                                         "cohere",
                                                         "cohere2",
                                                         "granite",
                                                         "internlm",
                                                         "internlm2",
-                                                        "llama4_text",
                                                         "qwen3_5_moe_text"};
   return std::find(kWithout.begin(), kWithout.end(), causal.model_type) == kWithout.end();
 }

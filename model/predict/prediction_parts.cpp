@@ -194,7 +194,6 @@ std::vector<Phrase> without_effect(const Plan& plan) {
                            name(kAttentionNames, runs)));
   };
   if (plan.model->implementation_family == "chatglm") attention("ChatGLM", Attention::sdpa);
-  if (plan.model->model_type == "gpt_oss") attention("gpt-oss", Attention::eager);
   return found;
 }
 

@@ -45,7 +45,10 @@ def changes_of(config, usual):
     layers = next(key for key in LAYERS if key in config)
     said = {"head_dim": 128} if usual.get("head_dim", 0) is None else {}
     said.update({key: 16 for key, value in usual.items() if value is None and "experts" in key})
+    odd = [key for key, value in config.items() if key.endswith("moe_intermediate_size") and value and value % 16]
+    said.update({key: config[key] // 16 * 16 for key in odd})  # grouped products want rows of whole 16 bytes
     yield dict(said, **{layers: 8})
+    config = dict(config, **said)
     wider = {key: 2 * config[key] for key in config if key in ("intermediate_size", "moe_intermediate_size", "hidden_size") and config[key]}
     yield dict(said, **wider, **{layers: 12, "vocab_size": 200000})
 

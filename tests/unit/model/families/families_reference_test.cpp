@@ -5,6 +5,7 @@
 
 #include "base/json.hpp"
 #include "model/families/hf_config.hpp"
+#include "model/families/recorded_class.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;
@@ -63,15 +64,23 @@ std::string first_difference(const std::vector<std::string>& ours,
 
 namespace {
 
-void check_layouts(const Json& root, ExpertLayout experts) {
+// Returns how many are of recorded classes and not among what was recorded.
+int check_layouts(const Json& root, ExpertLayout experts) {
+  int left_out = 0;
   for (const Json& row : root.find("layouts")->items()) {
     const Json& config = *row.find("config");
     INFO(config.dump());
+    const std::optional<RecordedClass> known = recorded_class(config, {});
+    if (known && !known->document) {  // another head, or more switches at once than are recorded
+      ++left_out;
+      continue;
+    }
     const Model model = read_model(config, "layout", "", {.experts = experts});
     CHECK(first_difference(parameter_lines(model), recorded(*row.find("parameters"))) == "");
     CHECK(first_difference(module_lines(model), recorded(*row.find("modules"))) == "");
     CHECK(count_parameters(model).total.count() == row.find("total")->as_integer());
   }
+  return left_out;
 }
 
 void check_presets(const Json& root) {
@@ -86,9 +95,9 @@ void check_presets(const Json& root) {
 
 TEST_CASE("families list parameters and modules exactly as transformers does") {
   REQUIRE(reference().find("layouts")->items().size() > 50);
-  check_layouts(reference(), ExpertLayout::modules);
+  CHECK(check_layouts(reference(), ExpertLayout::modules) == 0);
   REQUIRE(reference_5().find("layouts")->items().size() >= 6);
-  check_layouts(reference_5(), ExpertLayout::fused);
+  CHECK(check_layouts(reference_5(), ExpertLayout::fused) == 5);
 }
 
 TEST_CASE("presets count what transformers counts at full size") {
