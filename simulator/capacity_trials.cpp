@@ -1,55 +1,44 @@
 #include "simulator/capacity_trials.hpp"
 
 #include <algorithm>
-#include <bit>
+#include <optional>
 #include <utility>
-
-#include "simulator/lockstep.hpp"
-#include "simulator/planned_ranks.hpp"
 
 namespace zeroplan {
 namespace {
-
-// Equal micro-steps in a row that are simulated where whether it runs is asked, or a coarse time.
-// Assumed: what fails fails within them, and those that follow take as long
-// (tests/property/simulation_property.cpp compares with all of them).
-constexpr std::int64_t kSimulatedMicroSteps = 4;
 
 // Of a factor by which a GPU can be smaller, between two ways to say that it is enough.
 constexpr double kFactorRounding = 1e-9;
 
 double bytes_of(Bytes bytes) { return static_cast<double>(bytes.count()); }
 
-double waited(const TimeAccount& time) {
-  return time.idle[static_cast<std::size_t>(IdleCause::communication)];
-}
-
 // Does it run on a GPU smaller by `factor`?
-bool runs_on_smaller(const RankProgram& rank, const GpuCapacity& gpu, double factor) {
+bool runs_on_smaller(PlayedRanks& ranks, std::size_t rank, const GpuCapacity& gpu, double factor) {
   const double available = bytes_of(gpu.room) / factor - bytes_of(gpu.outside);
-  if (available <= 0.0) return false;
-  const SimulationOptions trial{.available = Bytes::nearest(available),
-                                .most_repetitions = kSimulatedMicroSteps,
-                                .trial = true};
-  return !simulate_rank(rank, trial).out_of_memory;
+  return available > 0.0 && ranks.runs_alone(rank, Bytes::nearest(available));
 }
 
 // A rank that runs out of memory at the capacity threshold reserves more without a limit than the
 // GPU has there: else it would have made the same requests, and had room for them. So it does not
 // fit.
-bool all_run_on_smaller(const std::vector<PlannedRank>& ranks, const CapacityQuestion& question) {
-  return std::all_of(ranks.begin(), ranks.end(), [&](const PlannedRank& rank) {
-    return rank.is_representative ||
-           runs_on_smaller(rank.program, question.gpu, question.threshold + kFactorRounding);
-  });
+bool all_run_on_smaller(PlayedRanks& ranks, const CapacityQuestion& question) {
+  for (std::size_t i = 0; i < ranks.ranks().size(); ++i) {
+    if (ranks.ranks()[i].is_representative) continue;
+    const double factor = question.threshold + kFactorRounding;
+    if (!runs_on_smaller(ranks, i, question.gpu, factor)) return false;
+  }
+  return true;
 }
 
 // Plays one rank on GPUs of different size, its peers taken to keep up.
 class Trials {
  public:
   // `unlimited`: how it ran without a limit.
-  Trials(const RankProgram& rank, const RankSimulation& unlimited, const GpuCapacity& gpu)
-      : rank_(rank), unlimited_(unlimited), gpu_(gpu) {}
+  Trials(PlayedRanks& ranks,
+         std::size_t rank,
+         const RankSimulation& unlimited,
+         const GpuCapacity& gpu)
+      : ranks_(ranks), rank_(rank), unlimited_(unlimited), gpu_(gpu) {}
 
   // A factor by which the GPU can be smaller for sure: whatever is reserved without a limit runs.
   double surely_runs() const {
@@ -76,38 +65,27 @@ class Trials {
     if (runs >= asked.high || fails <= runs) return runs;
     double low = std::max(runs, asked.low);
     double high = std::min(fails, asked.high);
-    if (low > runs && !runs_on_smaller(rank_, gpu_, low)) return low;
+    if (low > runs && !runs_with(low)) return low;
     const double threshold = asked.threshold + kFactorRounding;
     const bool open = low < threshold && threshold < high;
-    const bool fits = open && (asked.runs_at_threshold || runs_on_smaller(rank_, gpu_, threshold));
+    const bool fits = open && (asked.runs_at_threshold || runs_with(threshold));
     if (asked.verdict_alone) return fits ? threshold : low;
     while (high - low > asked.precision) {
       const double middle = 0.5 * (low + high);
-      (runs_on_smaller(rank_, gpu_, middle) ? low : high) = middle;
+      (runs_with(middle) ? low : high) = middle;
     }
     if (!open) return low;
     return fits ? std::max(low, threshold) : std::min(low, asked.threshold - kFactorRounding);
   }
 
  private:
-  const RankProgram& rank_;
+  bool runs_with(double factor) const { return runs_on_smaller(ranks_, rank_, gpu_, factor); }
+
+  PlayedRanks& ranks_;
+  std::size_t rank_;
   const RankSimulation& unlimited_;
   GpuCapacity gpu_;
 };
-
-// Every rank on a GPU of its own; the representative rank has no memory to count.
-// `coarse`: of many equal micro-steps that do not fold, the rest are taken to be as one of them.
-std::vector<RankSimulation> run_together(const std::vector<PlannedRank>& ranks,
-                                         Bytes available,
-                                         bool coarse) {
-  SimulationOptions options;
-  options.available = available;
-  if (coarse) options.most_repetitions = kSimulatedMicroSteps;
-  std::vector<LockstepRank> together;
-  together.reserve(ranks.size());
-  for (const PlannedRank& rank : ranks) together.push_back({&rank.program, rank.is_representative});
-  return simulate_ranks(together, options);
-}
 
 bool all_ran(const std::vector<RankSimulation>& runs) {
   return std::none_of(runs.begin(), runs.end(), [](const RankSimulation& run) {
@@ -122,12 +100,12 @@ struct Tightest {
   double factor = 0.0;
 };
 
-Tightest tightest_of(const std::vector<PlannedRank>& ranks,
+Tightest tightest_of(PlayedRanks& ranks,
                      const std::vector<RankSimulation>& unlimited,
                      const CapacityQuestion& question) {
   std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (!ranks[i].is_representative) order.push_back(i);
+  for (std::size_t i = 0; i < ranks.ranks().size(); ++i) {
+    if (!ranks.ranks()[i].is_representative) order.push_back(i);
   }
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return unlimited[a].stats.peak_allocated() > unlimited[b].stats.peak_allocated();
@@ -136,7 +114,7 @@ Tightest tightest_of(const std::vector<PlannedRank>& ranks,
   const double roomy = 1.0 + kFarTail * sd;
   std::optional<Tightest> tightest;
   for (const std::size_t i : order) {
-    const Trials trials(ranks[i].program, unlimited[i], question.gpu);
+    const Trials trials(ranks, i, unlimited[i], question.gpu);
     if (tightest && trials.surely_runs() >= std::min(tightest->factor, roomy)) continue;
     const double factor = trials.largest_factor({1.0 - kFarTail * sd,
                                                  roomy,
@@ -147,22 +125,6 @@ Tightest tightest_of(const std::vector<PlannedRank>& ranks,
     if (!tightest || factor < tightest->factor) tightest = Tightest{i, factor};
   }
   return *tightest;
-}
-
-// The step's time is the longest of its ranks'; what it is made of is told of the one that waits
-// least for its peers, of those that take as long: they wait for it.
-TimeAccount step_of(const std::vector<RankSimulation>& runs) {
-  constexpr double kSame = 1e-9;
-  const auto seconds = [](const RankSimulation& run) { return run.step.end - run.step.begin; };
-  double longest = 0.0;
-  for (const RankSimulation& run : runs) longest = std::max(longest, seconds(run));
-  const TimeAccount* step = nullptr;
-  for (const RankSimulation& run : runs) {
-    if (seconds(run) < longest * (1.0 - kSame)) continue;
-    const bool waits_less = step == nullptr || waited(run.step) < waited(*step);
-    if (waits_less) step = &run.step;
-  }
-  return *step;
 }
 
 // A rank that asks for more at once than any device has, 1 TiB: how much smaller than that the
@@ -179,22 +141,23 @@ std::optional<double> factor_of_what_no_gpu_has(const std::vector<RankSimulation
 
 }  // namespace
 
-SimulatedRank simulate_on(const std::vector<PlannedRank>& ranks, const CapacityQuestion& question) {
+SimulatedRank simulate_on(PlayedRanks& played, const CapacityQuestion& question) {
   SimulatedRank simulated;
-  if (question.threshold_first && !all_run_on_smaller(ranks, question)) {
+  if (question.threshold_first && !all_run_on_smaller(played, question)) {
     simulated.factor =
         std::max(kFactorRounding,
                  std::min(1.0 - kFarTail * question.sd, question.threshold - kFactorRounding));
     simulated.stopped = true;
     return simulated;
   }
-  std::vector<RankSimulation> runs = run_together(ranks, Bytes::infinite(), /*coarse=*/false);
+  std::vector<RankSimulation> runs = played.together(Bytes::infinite(), /*coarse=*/false);
   if (const auto factor = factor_of_what_no_gpu_has(runs, question.gpu)) {
     simulated.factor = *factor;
     simulated.stopped = true;
     return simulated;
   }
-  const Tightest tightest = tightest_of(ranks, runs, question);
+  const std::vector<RankPrint>& ranks = played.ranks();
+  const Tightest tightest = tightest_of(played, runs, question);
   simulated.factor = tightest.factor;
   const bool unlimited_fits = std::all_of(runs.begin(), runs.end(), [&](const RankSimulation& run) {
     const bool is_representative =
@@ -206,15 +169,15 @@ SimulatedRank simulate_on(const std::vector<PlannedRank>& ranks, const CapacityQ
       !question.verdict_alone || simulated.factor >= question.threshold - kFactorRounding;
   if (!unlimited_fits && simulated.factor >= 1.0 && wanted) {
     auto limited =
-        run_together(ranks, question.gpu.room - question.gpu.outside, question.verdict_alone);
+        played.together(question.gpu.room - question.gpu.outside, question.verdict_alone);
     if (all_ran(limited)) {
       runs = std::move(limited);
     } else {
       simulated.factor = 1.0 - kFactorRounding;  // it runs on a smaller GPU by luck alone
     }
   }
-  const auto shown = std::find_if(
-      ranks.begin(), ranks.end(), [](const PlannedRank& rank) { return rank.is_shown; });
+  const auto shown =
+      std::find_if(ranks.begin(), ranks.end(), [](const RankPrint& rank) { return rank.is_shown; });
   const bool one_is_shown = shown != ranks.end();
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (ranks[i].is_representative || (one_is_shown && !ranks[i].is_shown)) continue;
@@ -223,38 +186,12 @@ SimulatedRank simulate_on(const std::vector<PlannedRank>& ranks, const CapacityQ
   TimeAccount step = step_of(runs);
   const std::size_t index =
       one_is_shown ? static_cast<std::size_t>(shown - ranks.begin()) : tightest.index;
-  simulated.rank = ranks[index].program.rank;
+  simulated.rank = ranks[index].rank;
   simulated.run = std::move(runs[index]);
   step.device_memory = simulated.run.step.device_memory;
   step.device_calls = simulated.run.step.device_calls;
   simulated.run.step = step;
   return simulated;
-}
-
-Fingerprint fingerprint_of(const std::vector<PlannedRank>& ranks,
-                           const CapacityQuestion& question) {
-  Fingerprint print = fingerprint(ranks.front().program);
-  for (std::size_t i = 1; i < ranks.size(); ++i) {
-    const Fingerprint other = fingerprint(ranks[i].program);
-    print.add(other.high);
-    print.add(other.low);
-    print.add(ranks[i].is_representative ? 1 : 0);
-  }
-  for (const PlannedRank& rank : ranks) {
-    print.add(static_cast<std::uint64_t>(rank.program.rank));
-    print.add(rank.is_shown ? 1 : 0);
-  }
-  print.add(static_cast<std::uint64_t>(question.gpu.room.count()));
-  print.add(static_cast<std::uint64_t>(question.gpu.outside.count()));
-  print.add(std::bit_cast<std::uint64_t>(question.sd));
-  print.add(std::bit_cast<std::uint64_t>(question.threshold));
-  print.add(static_cast<std::uint64_t>(question.verdict_alone));
-  print.add(static_cast<std::uint64_t>(question.threshold_first));
-  return print;
-}
-
-TimeAccount unlimited_step(const std::vector<PlannedRank>& ranks) {
-  return step_of(run_together(ranks, Bytes::infinite(), /*coarse=*/false));
 }
 
 }  // namespace zeroplan

@@ -6,11 +6,7 @@
 // tests/property/search_property.cpp.
 #pragma once
 
-#include <optional>
-#include <vector>
-
-#include "simulator/planned_ranks.hpp"
-#include "simulator/simulation_memo.hpp"
+#include "simulator/played_ranks.hpp"
 
 namespace zeroplan {
 
@@ -35,14 +31,20 @@ struct CapacityQuestion {
   bool threshold_first = false;
 };
 
+// How the rank that needs the most, or the one that was asked for, ran on GPUs of several sizes,
+// beside its peers.
+struct SimulatedRank {
+  int rank = 0;
+  double factor = 0.0;  // by which the GPU can be smaller, for all of them
+  RankSimulation run;   // on the GPU, or without a limit where it does not run there
+  // By any rank, which is not always the one that has the least room, or by the one asked for.
+  Bytes most_reserved;
+  // Not simulated: not even the capacity threshold is enough, or no GPU at all would be.
+  bool stopped = false;
+};
+
 // The ranks side by side, and the one that needs the most of its GPU. Precondition: one of them
 // does not stand in for others.
-SimulatedRank simulate_on(const std::vector<PlannedRank>& ranks, const CapacityQuestion& question);
-
-// Of everything that decides what simulate_on() answers.
-Fingerprint fingerprint_of(const std::vector<PlannedRank>& ranks, const CapacityQuestion& question);
-
-// The step of the ranks side by side, on GPUs without a limit.
-TimeAccount unlimited_step(const std::vector<PlannedRank>& ranks);
+SimulatedRank simulate_on(PlayedRanks& ranks, const CapacityQuestion& question);
 
 }  // namespace zeroplan

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -22,6 +21,7 @@
 #include "model/predict/verdict.hpp"
 #include "simulator/capacity_trials.hpp"
 #include "simulator/planned_ranks.hpp"
+#include "simulator/played_ranks.hpp"
 #include "simulator/rank_simulation.hpp"
 #include "simulator/simulation_memo.hpp"
 
@@ -204,12 +204,12 @@ namespace {
 struct Simulated {
   MemoryPrediction analytic;
   double sd = 0.0;
-  std::shared_ptr<const SimulatedRank> rank;
+  SimulatedRank rank;
 };
 
 Simulated simulate_ranks(const Plan& plan,
                          const MemoryPrediction& analytic,
-                         const std::vector<PlannedRank>& ranks,
+                         PlayedRanks& ranks,
                          Bytes outside,
                          const SimulateOptions& options) {
   Simulated simulated;
@@ -222,13 +222,7 @@ Simulated simulate_ranks(const Plan& plan,
   question.threshold_first =
       options.verdict_alone && options.stops_at_the_limit && std::isfinite(question.threshold) &&
       count(analytic.gpu.peak_total) * question.threshold >= kNear * count(question.gpu.room);
-  if (options.memo == nullptr) {
-    simulated.rank = std::make_shared<const SimulatedRank>(simulate_on(ranks, question));
-    return simulated;
-  }
-  const Fingerprint key = fingerprint_of(ranks, question);
-  simulated.rank = options.memo->find(key);
-  if (!simulated.rank) simulated.rank = options.memo->keep(key, simulate_on(ranks, question));
+  simulated.rank = simulate_on(ranks, question);
   return simulated;
 }
 
@@ -257,6 +251,13 @@ std::vector<PlannedRank> ranks_of(const Plan& plan,
   return alone;
 }
 
+// Where ranks do not differ, those of a simulation of one and of one side by side are the same.
+std::vector<RankPrint>* known_ranks(const Plan& plan, const SimulateOptions& options) {
+  if (options.known == nullptr || options.rank) return nullptr;
+  const bool several = options.lockstep && ranks_differ(plan);
+  return several ? &options.known->side_by_side : &options.known->alone;
+}
+
 Bytes outside_of(const MemoryPrediction& memory) {
   return at(memory.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
 }
@@ -267,8 +268,8 @@ ShownMemory shown_memory(const Plan& plan,
                          Bytes outside,
                          const SimulateOptions& options) {
   const MemoryPrediction& analytic = simulated.analytic;
-  if (simulated.rank->stopped) return {analytic.gpu, false, analytic};
-  return {simulated_gpu(plan, *simulated.rank, options.predict.reserve, outside, analytic.gpu),
+  if (simulated.rank.stopped) return {analytic.gpu, false, analytic};
+  return {simulated_gpu(plan, simulated.rank, options.predict.reserve, outside, analytic.gpu),
           true,
           analytic};
 }
@@ -281,7 +282,7 @@ TightestMemory tightest_memory(const Simulated& simulated,
   TightestMemory tightest{simulated.analytic, {}};
   tightest.memory.gpu = gpu;
   tightest.memory.host = host;
-  const double factor = simulated.rank->factor;
+  const double factor = simulated.rank.factor;
   const double room = count(gpu.capacity - options.reserve);
   tightest.verdict.probability = normal((factor - 1.0) / simulated.sd);
   tightest.verdict.needed = gpu.peak_total;
@@ -303,12 +304,12 @@ StepResult simulate_pipeline(const Plan& plan, SimulateOptions options) {
   double least = std::numeric_limits<double>::infinity();
   bool first = true;
   for (const StageWork& stage : estimate.stages()) {
-    const std::vector<PlannedRank> ranks = ranks_of(stage.plan, stage.work, options);
+    PlayedRanks ranks([&] { return ranks_of(stage.plan, stage.work, options); }, options.memo);
     const Simulated simulated =
         simulate_ranks(stage.plan, predict_memory(stage.plan, stage.work), ranks, outside, options);
     const ShownMemory here = shown_memory(plan, simulated, outside, options);
-    if (first || simulated.rank->factor < least) {
-      least = simulated.rank->factor;
+    if (first || simulated.rank.factor < least) {
+      least = simulated.rank.factor;
       parts.tightest = tightest_memory(simulated, here.gpu, worst.host, options.predict);
     }
     const bool larger = !plan.shows_first_stage && here.gpu.peak_total > parts.shown.gpu.peak_total;
@@ -338,7 +339,8 @@ std::vector<NetworkAlternative> on_usual_networks(const Plan& plan,
   for (const double gigabits : networks) {
     Plan changed = plan;
     changed.cluster = on_network(plan.cluster, gigabits);
-    const TimeAccount there = unlimited_step(ranks_of(changed, work, options));
+    PlayedRanks ranks([&] { return ranks_of(changed, work, options); }, options.memo);
+    const TimeAccount there = step_of(ranks.together(Bytes::infinite(), /*coarse=*/false));
     const double scale = scaling_factor(plan.cluster.nodes, plan.coefficients);
     const double faster = step.time.total.seconds() / (scale * (there.end - there.begin));
     speeds.push_back({gigabits, step.time.tokens_per_second_per_gpu * faster});
@@ -352,7 +354,8 @@ StepResult simulate_plan(const Plan& plan, const SimulateOptions& options) {
   if (!is_simulated(plan)) return predict(plan, options.predict);
   const StepWork work = step_work(plan);
   const AnalyticEstimate estimate(plan, work);
-  const std::vector<PlannedRank> ranks = ranks_of(plan, work, options);
+  PlayedRanks ranks(
+      [&] { return ranks_of(plan, work, options); }, options.memo, known_ranks(plan, options));
   const MemoryPrediction analytic = estimate.memory();
   const Bytes outside = outside_of(analytic);
   const Simulated simulated = simulate_ranks(plan, analytic, ranks, outside, options);
@@ -361,13 +364,13 @@ StepResult simulate_plan(const Plan& plan, const SimulateOptions& options) {
   parts.shown = shown_memory(plan, simulated, outside, options);
   parts.tightest = tightest_memory(simulated, parts.shown.gpu, analytic.host, options.predict);
   const StepPrediction step = estimate.time(options.predict);
-  if (simulated.rank->stopped) {
+  if (simulated.rank.stopped) {
     parts.step = analytic_step(step);
     parts.step.at_network = estimate.on_networks(usual_networks(plan, options.predict));
   } else {
-    if (ranks.size() > 1) parts.shown.gpu.rank = options.rank.value_or(simulated.rank->rank);
+    if (ranks.ranks().size() > 1) parts.shown.gpu.rank = options.rank.value_or(simulated.rank.rank);
     const double scale = scaling_factor(plan.cluster.nodes, plan.coefficients);
-    parts.step = simulated_step(plan, simulated.rank->run, scale, step);
+    parts.step = simulated_step(plan, simulated.rank.run, scale, step);
     parts.step.at_network = on_usual_networks(plan, work, estimate, options, parts.step);
   }
   parts.graph_assumptions = estimate.graph().assumptions;

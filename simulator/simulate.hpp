@@ -14,6 +14,7 @@
 
 namespace zeroplan {
 
+struct KnownRanks;
 class SimulationMemo;
 
 struct SimulateOptions {
@@ -36,6 +37,8 @@ struct SimulateOptions {
   // for. The verdict is that of all; of a pipeline it changes nothing.
   std::optional<int> rank;
   SimulationMemo* memo = nullptr;  // what was simulated before, and this; may be shared by threads
+  // With a memo: of this very plan, which is not written again where all that is asked is known.
+  KnownRanks* known = nullptr;
 };
 
 // Is there a writer of programs for the plan's engine, and are there the drives it swaps to?

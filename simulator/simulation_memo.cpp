@@ -83,7 +83,7 @@ Fingerprint fingerprint(const RankProgram& rank) {
   return print;
 }
 
-std::shared_ptr<const SimulatedRank> SimulationMemo::find(const Fingerprint& key) const {
+std::shared_ptr<const SimulationMemo::Runs> SimulationMemo::find(const Fingerprint& key) const {
   const std::scoped_lock lock(mutex_);
   const auto found = known_.find(key);
   return found == known_.end() ? nullptr : found->second;
@@ -94,9 +94,9 @@ std::size_t SimulationMemo::size() const {
   return known_.size();
 }
 
-std::shared_ptr<const SimulatedRank> SimulationMemo::keep(const Fingerprint& key,
-                                                          SimulatedRank simulated) {
-  auto value = std::make_shared<const SimulatedRank>(std::move(simulated));
+std::shared_ptr<const SimulationMemo::Runs> SimulationMemo::keep(const Fingerprint& key,
+                                                                 Runs runs) {
+  auto value = std::make_shared<const Runs>(std::move(runs));
   const std::scoped_lock lock(mutex_);
   return known_.emplace(key, std::move(value)).first->second;
 }

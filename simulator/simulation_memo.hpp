@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "base/fingerprint.hpp"
 #include "simulator/engines/rank_program.hpp"
@@ -21,23 +22,26 @@ namespace zeroplan {
 // Of everything that decides a rank's run but the GPU.
 Fingerprint fingerprint(const RankProgram& rank);
 
-// How the rank that needs the most, or the one that was asked for, ran on GPUs of several sizes,
-// beside its peers.
-struct SimulatedRank {
+// A rank without its program: what a memo is asked with.
+struct RankPrint {
+  Fingerprint program;
   int rank = 0;
-  double factor = 0.0;  // by which the GPU can be smaller, for all of them
-  RankSimulation run;   // on the GPU, or without a limit where it does not run there
-  // By any rank, which is not always the one that has the least room, or by the one asked for.
-  Bytes most_reserved;
-  // Not simulated: not even the capacity threshold is enough, or no GPU at all would be.
-  bool stopped = false;
+  bool is_representative = false;
+  bool is_shown = false;
+};
+
+// The ranks of a plan that was simulated before, alone and side by side.
+struct KnownRanks {
+  std::vector<RankPrint> alone, side_by_side;
 };
 
 class SimulationMemo {
  public:
+  using Runs = std::vector<RankSimulation>;  // of ranks that were played together
+
   // Null where it is not known. What it points to stays.
-  std::shared_ptr<const SimulatedRank> find(const Fingerprint& key) const;
-  std::shared_ptr<const SimulatedRank> keep(const Fingerprint& key, SimulatedRank simulated);
+  std::shared_ptr<const Runs> find(const Fingerprint& key) const;
+  std::shared_ptr<const Runs> keep(const Fingerprint& key, Runs runs);
   std::size_t size() const;
 
  private:
@@ -47,7 +51,7 @@ class SimulationMemo {
     }
   };
   mutable std::mutex mutex_;
-  std::unordered_map<Fingerprint, std::shared_ptr<const SimulatedRank>, Hash> known_;
+  std::unordered_map<Fingerprint, std::shared_ptr<const Runs>, Hash> known_;
 };
 
 }  // namespace zeroplan

@@ -39,7 +39,6 @@ bool lacks_host_memory_alone(const StrategyResult& row) {
 // Strategies of one placement that fit but for host memory, with less of it where that is enough.
 void spare_host_memory(const Question& question,
                        const PredictOptions& options,
-                       SimulationMemo* memo,
                        Depth depth,
                        std::vector<StrategyResult>& rows) {
   const auto fits = [](const StrategyResult& row) { return row.result.fits; };
@@ -48,9 +47,9 @@ void spare_host_memory(const Question& question,
     if (!lacks_host_memory_alone(row)) continue;
     for (const Strategy& leaner : with_less_host_memory(row.strategy, question.base.get())) {
       const std::span<const Strategy> one(&leaner, 1);
-      auto spared = settle(question, one, options, nullptr, Depth::closed_form);
+      auto spared = settle(question, one, options, Depth::closed_form);
       if (spared.empty() || !fits(spared.front())) continue;
-      if (depth == Depth::simulated) spared = settle(question, one, options, memo);
+      if (depth == Depth::simulated) spared = settle(question, one, options);
       if (spared.empty() || !fits(spared.front())) continue;
       row = std::move(spared.front());
       return;
@@ -60,16 +59,14 @@ void spare_host_memory(const Question& question,
 
 // The results do not depend on the number of threads. Strategies with equal programs are simulated
 // once: stages 1 and 2 often have them. Throws what ended the first where none is left.
-std::vector<StrategyResult> play_all(const Question& question,
-                                     const PredictOptions& options,
-                                     SimulationMemo& memo) {
+std::vector<StrategyResult> play_all(const Question& question, const PredictOptions& options) {
   const std::vector<Strategy> all = strategies(question);
   const std::vector<std::span<const Strategy>> groups = by_placement(all);
   std::vector<std::vector<StrategyResult>> results(groups.size());
   parallel_for(groups.size(), machine_threads(), [&](std::size_t i) {
     question.missing->attempt_or_refuse(describe(groups[i].front()), [&] {
-      results[i] = settle(question, groups[i], options, &memo);
-      spare_host_memory(question, options, &memo, Depth::simulated, results[i]);
+      results[i] = settle(question, groups[i], options);
+      spare_host_memory(question, options, Depth::simulated, results[i]);
     });
   });
   std::vector<StrategyResult> rows;
@@ -78,6 +75,10 @@ std::vector<StrategyResult> play_all(const Question& question,
   }
   if (rows.empty()) question.missing->rethrow();
   return rows;
+}
+
+void play_whole(const Question& question, StrategyResult& row, const PredictOptions& options) {
+  row.result = played(row.plan, options, question.memo.get(), &row.known);
 }
 
 // Where none fits, the one that comes nearest with all its numbers, as simulate() has them: what it
@@ -91,7 +92,7 @@ void play_nearest(const Question& question,
     if (done[static_cast<std::size_t>(nearest)] != 0) return;
     StrategyResult& row = rows[static_cast<std::size_t>(nearest)];
     const bool is_played = question.missing->attempt(describe(row.strategy), [&] {
-      row.result = played(row.plan, options);
+      play_whole(question, row, options);
       row.simulated = true;
     });
     if (is_played) {
@@ -114,7 +115,7 @@ std::optional<std::size_t> recommended_of(const Question& question,
     if (!best || done[*best] != 0) return best;
     StrategyResult& row = rows[*best];
     const bool is_played = question.missing->attempt(describe(row.strategy), [&] {
-      row.result = played(row.plan, options);  // and with all its numbers
+      play_whole(question, row, options);  // and with all its numbers
     });
     if (is_played) {
       done[*best] = 1;
@@ -127,16 +128,13 @@ std::optional<std::size_t> recommended_of(const Question& question,
 
 // The other rows as simulate() has them, for the same reason: what a table says of a plan is what
 // the plan is told alone. The recommended one is that already.
-void play_shown(const Question& question,
-                FitAnswer& answer,
-                const PredictOptions& options,
-                SimulationMemo& memo) {
+void play_shown(const Question& question, FitAnswer& answer, const PredictOptions& options) {
   std::vector<StrategyResult>& rows = answer.strategies;
   std::vector<char> stay(rows.size(), 1);
   parallel_for(rows.size(), machine_threads(), [&](std::size_t i) {
     if (!rows[i].simulated || answer.recommended == i) return;
     const bool is_played = question.missing->attempt(
-        describe(rows[i].strategy), [&] { rows[i].result = played(rows[i].plan, options, &memo); });
+        describe(rows[i].strategy), [&] { play_whole(question, rows[i], options); });
     stay[i] = is_played ? 1 : 0;
   });
   for (std::size_t i = rows.size(); i-- > 0;) {
@@ -206,7 +204,7 @@ class QuestionSubject : public RemedySubject {
     if (rough->result.fits) {
       if (auto found = found_roughly(*question, options_)) return found;
     }
-    play_if_it_runs(*rough, options_);
+    play_if_it_runs(*rough, options_, *question->memo);
     return rough;
   }
 
@@ -266,15 +264,12 @@ Question with_packages(Question question, const Packages& packages) {
 
 // Where nothing fits, the first set of packages (the fewest come first) with which something does.
 // The rest of the answer is then for the question with these packages.
-void try_packages(Question& question,
-                  const PredictOptions& options,
-                  SimulationMemo& memo,
-                  FitAnswer& answer) {
+void try_packages(Question& question, const PredictOptions& options, FitAnswer& answer) {
   for (const Packages& packages :
        packages_to_try(question.scenario, answer.strategies.front().plan)) {
     const Question with = with_packages(question, packages);
     if (!found_roughly(with, options)) continue;
-    std::vector<StrategyResult> rows = play_all(with, options, memo);
+    std::vector<StrategyResult> rows = play_all(with, options);
     const auto best = recommended_of(with, rows, options);
     if (!best) continue;
     answer.nearest_without = nearest_of(answer.strategies);
@@ -288,9 +283,9 @@ void try_packages(Question& question,
 
 // The strategies and the one to use, with packages where nothing fits without; `question` is then
 // that with these packages.
-FitAnswer try_strategies(Question& question, const PredictOptions& options, SimulationMemo& memo) {
+FitAnswer try_strategies(Question& question, const PredictOptions& options) {
   FitAnswer answer;
-  answer.strategies = play_all(question, options, memo);
+  answer.strategies = play_all(question, options);
   answer.recommended = recommended_of(question, answer.strategies, options);
   if (!answer.recommended) {
     play_nearest(question, answer.strategies, options);
@@ -299,16 +294,16 @@ FitAnswer try_strategies(Question& question, const PredictOptions& options, Simu
   MissingRows& missing = *question.missing;
   if (answer.strategies.empty()) missing.rethrow();
   if (!answer.recommended) {
-    missing.attempt("with other packages", [&] { try_packages(question, options, memo, answer); });
+    missing.attempt("with other packages", [&] { try_packages(question, options, answer); });
   }
   return answer;
 }
 
 // The same question with the usual host memory as what a node has.
-UsualHost on_usual_host(Question question, const PredictOptions& options, SimulationMemo& memo) {
+UsualHost on_usual_host(Question question, const PredictOptions& options) {
   take_usual_host(question);
   question.missing = std::make_shared<MissingRows>();  // those of the question are named once
-  FitAnswer answer = try_strategies(question, options, memo);
+  FitAnswer answer = try_strategies(question, options);
   UsualHost usual{std::nullopt, answer.needs};
   if (answer.recommended) usual.best = std::move(answer.strategies[*answer.recommended]);
   return usual;
@@ -409,8 +404,8 @@ std::vector<StrategyResult> estimated(const Question& question,
   for (const std::span<const Strategy> alike : by_placement(all)) {
     if (offload_of(alike.front()) > most_offload) continue;
     question.missing->attempt_or_refuse(describe(alike.front()), [&] {
-      auto group = settle(question, alike, options, nullptr, Depth::closed_form);
-      spare_host_memory(question, options, nullptr, Depth::closed_form, group);
+      auto group = settle(question, alike, options, Depth::closed_form);
+      spare_host_memory(question, options, Depth::closed_form, group);
       std::move(group.begin(), group.end(), std::back_inserter(rows));
     });
   }
@@ -444,9 +439,8 @@ std::optional<StrategyResult> found_roughly(const Question& question,
 
 FitAnswer strategies_alone(const Scenario& scenario, const PredictOptions& options) {
   Question question = ask(scenario);
-  SimulationMemo memo;
-  FitAnswer answer = try_strategies(question, options, memo);
-  play_shown(question, answer, options, memo);
+  FitAnswer answer = try_strategies(question, options);
+  play_shown(question, answer, options);
   say_missing(question, answer);
   return answer;
 }
@@ -465,7 +459,7 @@ FitAnswer quick_fit(const Scenario& scenario, const PredictOptions& options) {
   answer.complete = false;
   for (std::size_t i = 0; i < groups.size() && !answer.recommended; ++i) {
     question.missing->attempt_or_refuse(describe(groups[i].front()), [&] {
-      for (StrategyResult& row : settle(question, groups[i], options, nullptr, Depth::closed_form))
+      for (StrategyResult& row : settle(question, groups[i], options, Depth::closed_form))
         answer.strategies.push_back(std::move(row));
     });
     const bool more = i + 1 < groups.size() && offload(groups[i + 1]) == offload(groups[i]);
@@ -478,9 +472,8 @@ FitAnswer quick_fit(const Scenario& scenario, const PredictOptions& options) {
 FitAnswer fit(const Scenario& scenario, const PredictOptions& options) {
   const Question asked = ask(scenario);
   Question question = asked;
-  SimulationMemo memo;
-  FitAnswer answer = try_strategies(question, options, memo);
-  play_shown(question, answer, options, memo);
+  FitAnswer answer = try_strategies(question, options);
+  play_shown(question, answer, options);
   answer.behind_host_memory = behind_host_memory(answer.strategies, answer.recommended);
   if (answer.recommended) {
     const std::size_t best = *answer.recommended;
@@ -489,7 +482,7 @@ FitAnswer fit(const Scenario& scenario, const PredictOptions& options) {
     MissingRows& missing = *question.missing;
     if (chosen.result.host_condition) {
       missing.attempt("the usual host memory",
-                      [&] { answer.usual_host = on_usual_host(asked, options, memo); });
+                      [&] { answer.usual_host = on_usual_host(asked, options); });
     }
     missing.attempt("headroom", [&] { answer.headroom = headroom_of(question, chosen, options); });
     missing.attempt("one node", [&] { answer.one_node = on_one_node(question, options); });

@@ -10,6 +10,7 @@
 #include "model/plan/batch.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
+#include "simulator/simulation_memo.hpp"
 #include "tuner/headroom.hpp"
 #include "tuner/packages.hpp"
 #include "tuner/strategies.hpp"
@@ -33,6 +34,7 @@ struct StrategyResult {
   // The analytic estimate alone saw it: it surely does not fit, or the same with the other
   // checkpointing is better. It is not recommended.
   bool simulated = false;
+  KnownRanks known;  // of the plan, where it was
 };
 
 // What a change costs that makes a run fit.

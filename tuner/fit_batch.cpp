@@ -17,7 +17,7 @@ StrategyResult row_of(const Question& question,
                       const Strategy& strategy,
                       const BatchSizes& sizes,
                       const PredictOptions& options) {
-  StrategyResult row{strategy, plan_strategy(question, strategy, sizes), {}, {}, {}, false};
+  StrategyResult row{strategy, plan_strategy(question, strategy, sizes), {}, {}, {}, false, {}};
   row.result = likeliest(row.plan, options);
   return row;
 }
@@ -26,11 +26,8 @@ StrategyResult row_of(const Question& question,
 // not fit; at least one.
 class Ladder {
  public:
-  Ladder(const Question& question,
-         const Strategy& strategy,
-         const PredictOptions& options,
-         SimulationMemo* memo)
-      : question_(question), options_(options), memo_(memo) {
+  Ladder(const Question& question, const Strategy& strategy, const PredictOptions& options)
+      : question_(question), options_(options) {
     for (const BatchSizes& sizes : question.batches.sizes) {
       StrategyResult row = row_of(question, strategy, sizes, options);
       const bool fits = row.result.fits;
@@ -86,7 +83,8 @@ class Ladder {
                             .other_networks = false,
                             .verdict_alone = true,
                             .lockstep = false,
-                            .memo = memo_};
+                            .memo = question_.memo.get(),
+                            .known = &row.known};
     options.predict.likeliest_alone = true;
     row.result = simulate(row.plan, options);
     const bool for_sure = !row.result.fits || row.result.fit_probability >= kForSure;
@@ -115,7 +113,6 @@ class Ladder {
 
   const Question& question_;
   const PredictOptions& options_;
-  SimulationMemo* memo_;
   std::vector<StrategyResult> rungs_;
   std::size_t at_ = 0;
 };
@@ -125,12 +122,11 @@ class Ladder {
 std::vector<StrategyResult> settle(const Question& question,
                                    std::span<const Strategy> alike,
                                    const PredictOptions& options,
-                                   SimulationMemo* memo,
                                    Depth depth) {
   std::vector<Ladder> ladders;
   for (const Strategy& strategy : alike) {
     question.missing->attempt(describe(strategy),
-                              [&] { ladders.emplace_back(question, strategy, options, memo); });
+                              [&] { ladders.emplace_back(question, strategy, options); });
   }
   // The simulator asks the likeliest first, and the next as long as an estimate is better than what
   // it found: an estimate that was not tried stands above none that was.
@@ -176,7 +172,7 @@ bool holds(const Question& question,
   // What a step holds does not grow from the second micro-batch on, but for what is generated.
   Plan plan = planned(std::min<std::int64_t>(2, sizes.accumulation));
   if (plan.trainer != nullptr && plan.trainer->generates()) plan = planned(sizes.accumulation);
-  return simulated ? runs(plan, options) : likeliest(plan, options).fits;
+  return simulated ? runs(plan, options, *question.memo) : likeliest(plan, options).fits;
 }
 
 StrategyResult most_frugal(const Question& question,

@@ -21,7 +21,6 @@ enum class Depth { closed_form, simulated };
 std::vector<StrategyResult> settle(const Question& question,
                                    std::span<const Strategy> alike,
                                    const PredictOptions& options,
-                                   SimulationMemo* memo = nullptr,
                                    Depth depth = Depth::simulated);
 
 // Does so surely not fit, by the analytic estimate, that no simulation is asked.

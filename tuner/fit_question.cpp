@@ -123,27 +123,36 @@ StepResult likeliest(const Plan& plan, PredictOptions options) {
   return predict(plan, options);
 }
 
-StepResult played(const Plan& plan, const PredictOptions& options, SimulationMemo* memo) {
-  return simulate(plan, {.predict = options, .other_networks = false, .memo = memo});
+StepResult played(const Plan& plan,
+                  const PredictOptions& options,
+                  SimulationMemo* memo,
+                  KnownRanks* known) {
+  return simulate(plan,
+                  {.predict = options, .other_networks = false, .memo = memo, .known = known});
 }
 
-bool runs(const Plan& plan, const PredictOptions& options) {
+bool runs(const Plan& plan,
+          const PredictOptions& options,
+          SimulationMemo& memo,
+          KnownRanks* known) {
   SimulateOptions verdict{.predict = options,
                           .other_networks = false,
                           .verdict_alone = true,
-                          .stops_at_the_limit = true};
+                          .stops_at_the_limit = true,
+                          .memo = &memo,
+                          .known = known};
   verdict.predict.likeliest_alone = true;
   return simulate(plan, verdict).fits;
 }
 
-void play_if_it_runs(StrategyResult& row, const PredictOptions& options) {
+void play_if_it_runs(StrategyResult& row, const PredictOptions& options, SimulationMemo& memo) {
   row.simulated = true;
   const bool surely = row.result.fits && !is_at_limit(row.result);
-  if (!surely && !runs(row.plan, options)) {
+  if (!surely && !runs(row.plan, options, memo, &row.known)) {
     row.result.fits = false;
     return;
   }
-  row.result = played(row.plan, options);
+  row.result = played(row.plan, options, &memo, &row.known);
 }
 
 void set(Question& question, ScenarioKey key, Json value) {

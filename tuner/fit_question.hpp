@@ -24,6 +24,8 @@ struct Question {
   std::optional<bool> reentrant;         // checkpointing under stage 3, where nobody said
   // Of its answer, and of those of its variations, which share it.
   std::shared_ptr<MissingRows> missing = std::make_shared<MissingRows>();
+  // Of what was simulated for it and for them.
+  std::shared_ptr<SimulationMemo> memo = std::make_shared<SimulationMemo>();
   // Of what is offloaded, whatever the user's file says of it (Strategy).
   bool pageable = false;
   bool small_sub_groups = false;
@@ -52,16 +54,22 @@ Plan plan_strategy(const Question& question, const Strategy& strategy, const Bat
 StepResult likeliest(const Plan& plan, PredictOptions options);
 
 // The analytic estimate finds, the simulator decides.
-StepResult played(const Plan& plan, const PredictOptions& options, SimulationMemo* memo = nullptr);
+StepResult played(const Plan& plan,
+                  const PredictOptions& options,
+                  SimulationMemo* memo = nullptr,
+                  KnownRanks* known = nullptr);
 
 // Where nobody said what host memory a node has: the usual amount, and no more.
 void take_usual_host(Question& question);
 
 // Whether it fits, simulated no further than that needs.
-bool runs(const Plan& plan, const PredictOptions& options);
+bool runs(const Plan& plan,
+          const PredictOptions& options,
+          SimulationMemo& memo,
+          KnownRanks* known = nullptr);
 
 // A row of the analytic estimate, simulated: as simulate() has it where it fits.
-void play_if_it_runs(StrategyResult& row, const PredictOptions& options);
+void play_if_it_runs(StrategyResult& row, const PredictOptions& options, SimulationMemo& memo);
 
 // --- variations: the batch follows, except where it was said ---
 void set_nodes(Question& question, std::int64_t nodes);

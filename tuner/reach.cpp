@@ -48,7 +48,7 @@ class Lengths {
       StrategyResult row{.strategy = strategy_,
                          .plan = plan_strategy(here, strategy_, here.batches.sizes.front()),
                          .simulated = true};
-      row.result = played(row.plan, options_);
+      row.result = played(row.plan, options_, question_.memo.get());
       const bool is_longer = row.result.fits;
       if (is_longer) reach = {at * kSequenceQuantum, std::move(row)};
       return is_longer;

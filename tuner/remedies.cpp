@@ -40,13 +40,13 @@ class PlanSubject : public RemedySubject {
   std::optional<StrategyResult> best(const Variation& change) const override {
     std::optional<StrategyResult> found = roughly(change);
     if (!found || is_hopeless(found->result)) return found;
-    play_if_it_runs(*found, options_);
+    play_if_it_runs(*found, options_, memo_);
     return found;
   }
 
   bool fits(const Variation& change, const StrategyResult&) const override {
     try {
-      return runs(variations_.plan(change), options_);
+      return runs(variations_.plan(change), options_, memo_);
     } catch (const InputError&) {
       return false;
     }
@@ -70,6 +70,7 @@ class PlanSubject : public RemedySubject {
   const StepResult& result_;
   PredictOptions options_;
   std::optional<Resource> resource_;
+  mutable SimulationMemo memo_;
 };
 
 class Finder {
