@@ -194,23 +194,30 @@ LogText one_text(std::string log, std::size_t lines) {
 
 std::vector<LogText> split_log(std::string log) {
   log = without_escapes(std::move(log));
-  std::size_t lines = 0;
-  bool labelled = false;
-  for_each_line(log, [&](std::string_view content, int) {
-    ++lines;
-    labelled = labelled || !take_label(content).name.empty();
-  });
+  struct Size {
+    std::size_t place = 0;  // of the label in `texts`
+    std::size_t bytes = 0;
+    std::size_t lines = 0;
+  };
+  std::map<std::string, Size, std::less<>> sizes;
   std::vector<LogText> texts;
-  if (!labelled) {
-    if (lines > 0) texts.push_back(one_text(std::move(log), lines));
-    return texts;
+  for_each_line(log, [&](std::string_view content, int) {
+    const Label label = take_label(content);
+    const auto [entry, added] = sizes.try_emplace(label.name, Size{texts.size()});
+    if (added) texts.push_back({label.rank, "", {}});
+    entry->second.bytes += content.size() + 1;
+    ++entry->second.lines;
+  });
+  if (sizes.size() == 1 && sizes.begin()->first.empty()) {
+    return {one_text(std::move(log), sizes.begin()->second.lines)};
   }
-  std::map<std::string, std::size_t, std::less<>> place;  // of a label in `texts`
+  for (const auto& [name, size] : sizes) {  // a large log is held twice, no more
+    texts[size.place].text.reserve(size.bytes);
+    texts[size.place].marks.reserve(size.lines);
+  }
   for_each_line(log, [&](std::string_view content, int line) {
     const Label label = take_label(content);
-    const auto [entry, added] = place.try_emplace(label.name, texts.size());
-    if (added) texts.push_back({label.rank, "", {}});
-    LogText& text = texts[entry->second];
+    LogText& text = texts[sizes.find(label.name)->second.place];
     text.marks.push_back({text.text.size(), line});
     text.text += content;
     text.text += '\n';

@@ -3,7 +3,7 @@
 // engines write it and know no time.
 //
 // Times stand in the table of tasks, so that moving a coefficient re-times a program without
-// writing it again. Instructions are 24 bytes and own nothing.
+// writing it again. Instructions own nothing.
 //
 // CUDA's rules that the instructions follow: work of one stream runs in order; a recorded event
 // stands for what was queued on its stream so far; stream_wait holds back what is queued later.
@@ -111,14 +111,18 @@ enum class Opcode : std::uint8_t {
   mark,              // index: the Phase that begins when `stream` gets here
 };
 
+// Sixteen bytes: a step of experts that are modules has millions.
 struct Instruction {
-  Opcode opcode = Opcode::issue;
-  std::uint8_t stream = 0;
-  MemoryCategory category = MemoryCategory::activations;
+  Opcode opcode : 4 = Opcode::issue;
+  std::uint8_t stream : 4 = 0;
+  MemoryCategory category : 5 = MemoryCategory::activations;
+  std::int32_t label : 19 = -1;  // of Program::labels: which module, bucket or sub-group; -1: none
   std::int32_t index = 0;
-  std::int64_t bytes = 0;   // of allocate; the limit of throttle; a slot of move
-  std::int32_t label = -1;  // of Program::labels: which module, bucket or sub-group; -1: none
+  std::int64_t bytes = 0;  // of allocate; the limit of throttle; a slot of move
 };
+static_assert(sizeof(Instruction) == 16);
+inline constexpr std::size_t kMostStreams = 16;
+inline constexpr std::size_t kMostLabels = std::size_t{1} << 18;
 
 // Instructions [begin, end).
 struct Section {

@@ -8,6 +8,7 @@
 namespace zeroplan {
 
 StreamId ProgramWriter::add_stream(std::string_view name) {
+  ZP_CHECK(program_.streams.size() < kMostStreams, "too many streams");
   program_.streams.emplace_back(name);
   return static_cast<StreamId>(program_.streams.size()) - 1;
 }
@@ -18,6 +19,7 @@ TaskIndex ProgramWriter::add_task(Task task) {
 }
 
 std::int32_t ProgramWriter::add_label(std::string label) {
+  ZP_CHECK(program_.labels.size() < kMostLabels, "too many labels");
   program_.labels.push_back(std::move(label));
   return static_cast<std::int32_t>(program_.labels.size()) - 1;
 }

@@ -61,9 +61,11 @@ class Ladder {
     }
   }
 
-  // Is this what an expert wants: it was simulated, fits and has room?
+  // Is this what an expert wants: it was simulated, fits and has room? Of a long question the last
+  // may be wanting.
   bool settled() const {
-    return best().simulated && best().result.fits && !is_at_limit(best().result);
+    return best().simulated && best().result.fits &&
+           (is_long(question_) || !is_at_limit(best().result));
   }
 
  private:
@@ -74,7 +76,8 @@ class Ladder {
             row.result.gpu.peak_total};
   }
 
-  // One rank stands in for those that differ; where that is not sure to fit all are asked.
+  // One rank stands in for those that differ; where that is not sure to fit all are asked. Of what
+  // does not fit nothing else is asked where a smaller batch can take its place.
   void play(std::size_t i) {
     constexpr double kForSure = 0.999;
     StrategyResult& row = rungs_[i];
@@ -82,6 +85,7 @@ class Ladder {
     SimulateOptions options{.predict = options_,
                             .other_networks = false,
                             .verdict_alone = true,
+                            .stops_at_the_limit = i > 0,
                             .lockstep = false,
                             .memo = question_.memo.get(),
                             .known = &row.known};

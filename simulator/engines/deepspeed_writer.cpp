@@ -104,6 +104,8 @@ RankProgram DeepSpeedWriter::write() {
                             steps_of_varied(graphs_.varied(), config_.gradient_accumulation_steps));
   for (std::size_t i = 0; i < first_steps; ++i) {
     rank_.first_steps.push_back(write_step(i == 0, graphs_.varied() > 0));
+    // Those that follow are about as long.
+    if (i == 0) rank_.program.code.reserve(writer_.position() * (first_steps + 2));
   }
   graphs_.select(0);
   if (beside_) beside_->keep_asleep();
