@@ -57,18 +57,11 @@ void spare_host_memory(const Question& question,
   }
 }
 
-// Those of which one is simulated until none is better by the analytic estimate.
-std::vector<std::span<const Strategy>> groups_of(const Question& question,
-                                                 const std::vector<Strategy>& all) {
-  if (is_long(question)) return {all};
-  return by_placement(all);
-}
-
 // The results do not depend on the number of threads. Strategies with equal programs are simulated
 // once: stages 1 and 2 often have them. Throws what ended the first where none is left.
 std::vector<StrategyResult> play_all(const Question& question, const PredictOptions& options) {
   const std::vector<Strategy> all = strategies(question);
-  const std::vector<std::span<const Strategy>> groups = groups_of(question, all);
+  const std::vector<std::span<const Strategy>> groups = by_placement(all);
   std::vector<std::vector<StrategyResult>> results(groups.size());
   parallel_for(groups.size(), machine_threads(), [&](std::size_t i) {
     question.missing->attempt_or_refuse(describe(groups[i].front()), [&] {
@@ -363,18 +356,11 @@ std::optional<std::size_t> first_that_fits(const Question& question,
 // With the other warnings of the row that is shown. Throws what ended the rows where none is left.
 void say_missing(const Question& question, FitAnswer& answer) {
   if (answer.strategies.empty()) question.missing->rethrow();
+  const Phrase missing = question.missing->sentence();
+  if (missing.empty()) return;
   const std::size_t shown =
       answer.recommended.value_or(&nearest_of(answer.strategies) - answer.strategies.data());
-  std::vector<Phrase>& warnings = answer.strategies[shown].result.warnings;
-  if (answer.complete && is_long(question)) {
-    warnings.push_back(
-        phrase("the model has {} weights, each with work of its own, so that one simulation takes "
-               "about a second: of the strategies only those are simulated that may be the best by "
-               "the analytic estimate",
-               question.prepared.model->parameters.size()));
-  }
-  const Phrase missing = question.missing->sentence();
-  if (!missing.empty()) warnings.push_back(missing);
+  answer.strategies[shown].result.warnings.push_back(missing);
 }
 
 // The same plan with the allocator's segments expanding, where it runs near the GPU's limit.

@@ -61,11 +61,9 @@ class Ladder {
     }
   }
 
-  // Is this what an expert wants: it was simulated, fits and has room? Of a long question the last
-  // may be wanting.
+  // Is this what an expert wants: it was simulated, fits and has room?
   bool settled() const {
-    return best().simulated && best().result.fits &&
-           (is_long(question_) || !is_at_limit(best().result));
+    return best().simulated && best().result.fits && !is_at_limit(best().result);
   }
 
  private:

@@ -86,11 +86,6 @@ Question ask(const Scenario& scenario) {
   return question;
 }
 
-bool is_long(const Question& question) {
-  constexpr std::size_t kManyWeights = 4000;
-  return question.prepared.model->parameters.size() >= kManyWeights;
-}
-
 AskedStrategy ask_strategy(const Question& question,
                            const Strategy& strategy,
                            const BatchSizes& batch) {

@@ -37,10 +37,6 @@ std::vector<Strategy> strategies(const Question& question);
 // Throws InputError as resolve() does, and for a batch that the ranks cannot share.
 Question ask(const Scenario& scenario);
 
-// Does one simulation take about a second, because thousands of weights have work of their own
-// (experts that are modules)? Then fewer strategies are simulated (settle).
-bool is_long(const Question& question);
-
 // What a strategy with a batch asks resolve(): the scenario, and its parts with the strategy's
 // ds_config.
 struct AskedStrategy {
