@@ -10,6 +10,7 @@
 #include "model/families/litgpt.hpp"
 #include "model/implementations/lora.hpp"
 #include "model/plan/resolver.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
