@@ -120,7 +120,8 @@
     for (const cell of head.children) cell.scope = "col";
     section.querySelector("thead").replaceChildren(head);
     section.querySelector("tbody").replaceChildren(...doc.strategies.map((one) => {
-      const row = line([one.name, say(one.fits ? "yes" : "no"), (one.gpu_bytes / 2 ** 30).toFixed(1),
+      const row = line([one.name, one.host_to_have_bytes ? say("yes, if a node has {} of host memory", gib(one.host_to_have_bytes))
+                          : say(one.fits ? "yes" : "no"), (one.gpu_bytes / 2 ** 30).toFixed(1),
                         (one.host_bytes / 2 ** 30).toFixed(1), count(one.tokens_per_second_per_gpu),
                         one.micro_batch_size + " x " + one.gradient_accumulation_steps], "td");
       if (!one.fits) row.className = "no";

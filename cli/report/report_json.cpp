@@ -160,6 +160,8 @@ Json strategies_json(const FitAnswer& answer, const Front& marked, const Transla
          {"tokens_per_second_per_gpu", result.step.tokens_per_second_per_gpu},
          {"gpu_bytes", result.gpu.peak_total.count()},
          {"host_bytes", result.host.peak.count()},
+         {"host_to_have_bytes",
+          result.host_condition ? Json(result.host_condition->enough.count()) : Json()},
          {"breakdown_at_peak", categories(result.gpu.breakdown_at_peak)}}));
   }
   return list;

@@ -114,7 +114,8 @@
                                                 say("tokens/s per GPU")], "th"));
     for (const one of doc.strategies) {
       const row = line([one.name, one.micro_batch_size + " x " + one.gradient_accumulation_steps,
-                        say(one.fits ? "yes" : "no"), (one.gpu_bytes / 2 ** 30).toFixed(1),
+                        one.host_to_have_bytes ? say("yes, if a node has {} of host memory", gib(one.host_to_have_bytes))
+                          : say(one.fits ? "yes" : "no"), (one.gpu_bytes / 2 ** 30).toFixed(1),
                         (one.host_bytes / 2 ** 30).toFixed(1), count(one.tokens_per_second_per_gpu)], "td");
       if (!one.fits) row.className = "no";
       section.querySelector("tbody").append(row);
