@@ -22,8 +22,8 @@ struct FourBitWeights {
   // copy, whose dtype the quantisation state keeps.
   bool reads_fp16 = false;
   // bitsandbytes before 0.43.2 keeps the input of every layer for backward, which does not read it
-  // (autograd/_functions.py MatMul4Bit: ctx.tensors = (A, B); later (None, B)). A checkpoint without
-  // reentrance does not let go of it either, which is not counted.
+  // (autograd/_functions.py MatMul4Bit: ctx.tensors = (A, B); later (None, B)). A checkpoint
+  // without reentrance does not let go of it either, which is not counted.
   bool keeps_input = false;
 };
 

@@ -1,5 +1,5 @@
-// A plan's ranks as searches play them: side by side or one alone, on GPUs of several sizes. What a
-// memo knows is not played again, and programs are written when the first is played.
+// A plan's ranks as searches simulate them: side by side or one alone, on GPUs of several sizes. A
+// result that the memo has is not simulated again, and programs are written for the first that is.
 //
 // One thread. Checked by tests/property/search_property.cpp.
 #pragma once
@@ -39,8 +39,8 @@ class PlayedRanks {
   std::vector<PlannedRank> written_;
 };
 
-// The step's time is the longest of its ranks'; what it is made of is told of the one that waits
-// least for its peers, of those that take as long: they wait for it.
+// The time account of a step: of the slowest rank, and among equally slow ones of that which waits
+// least in collectives, for which the others wait.
 TimeAccount step_of(const std::vector<RankSimulation>& runs);
 
 }  // namespace zeroplan

@@ -74,8 +74,8 @@ class Ladder {
             row.result.gpu.peak_total};
   }
 
-  // One rank stands in for those that differ; where that is not sure to fit all are asked. Of what
-  // does not fit nothing else is asked where a smaller batch can take its place.
+  // One rank is simulated for all that differ; where it does not surely fit, all are. A micro-batch
+  // that runs out of memory is not simulated further where a smaller one can take its place.
   void play(std::size_t i) {
     constexpr double kForSure = 0.999;
     StrategyResult& row = rungs_[i];

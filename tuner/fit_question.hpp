@@ -24,7 +24,7 @@ struct Question {
   std::optional<bool> reentrant;         // checkpointing under stage 3, where nobody said
   // Of its answer, and of those of its variations, which share it.
   std::shared_ptr<MissingRows> missing = std::make_shared<MissingRows>();
-  // Of what was simulated for it and for them.
+  // Simulations made for it and for them.
   std::shared_ptr<SimulationMemo> memo = std::make_shared<SimulationMemo>();
   // Of what is offloaded, whatever the user's file says of it (Strategy).
   bool pageable = false;

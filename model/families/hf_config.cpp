@@ -238,8 +238,8 @@ Model recorded_model(const std::string& model_type,
                    .hint = how_to_trace(pointer.empty() ? file : "")});
   }
   Model model = read_traced_document(*recorded->document, file, pointer, true);
-  if (first_architecture(config).ends_with(kScores))
-    put_scores(model, config, first_architecture(config));
+  const std::string architecture = first_architecture(config);
+  if (architecture.ends_with(kScores)) put_scores(model, config, architecture);
   model.name = file;
   take_stored_dtype(model, config);
   model.lengths = recorded->lengths;

@@ -88,7 +88,7 @@ std::vector<std::size_t> kinds_of(const Json& layers, const Values& values) {
       kinds.push_back(*kind);
     }
     if (kinds.size() == count) return kinds;
-    // What the lists of the config say is not overruled by another rule.
+    // The first rule, the lists of the config, is not overruled by those behind it.
     if (&rule == &layers.find("rules")->items().front() && is_asked(rule, count, values)) break;
   }
   const std::vector<Json>& by = layers.find("rules")->items().front().find("by")->items();
@@ -326,7 +326,7 @@ class Match {
   int passed_ = 0;
 };
 
-// What a token leaves in a cache of keys and values, by the usual keys of a config.
+// The elements that a token leaves in the cache of keys and values, by the usual keys of a config.
 void put_cache(Json& shape, const Values& values) {
   const auto heads = values.size("num_attention_heads");
   const auto plain = values.size("qk_nope_head_dim"), turned = values.size("qk_rope_head_dim");

@@ -116,8 +116,13 @@ Sorted sort(Tape& t, std::int64_t count);
 Tensor index_one(Tape& t, const Tensor& x, int d);
 // target.index_add_(0, rows, x), in place.
 Tensor index_add(Tape& t, const Tensor& target, const Tensor& x);
-// The k largest of the last dimension: values; the indices are saved.
-Tensor topk(Tape& t, const Tensor& x, std::int64_t k);
+// A reduction that selects values (topk, max): those and their indices, both of `shape`; the
+// indices are saved.
+struct Selected {
+  Tensor values, indices;
+};
+Selected select_last(Tape& t, const Tensor& x, const Shape& shape, std::string_view name);
+Tensor topk(Tape& t, const Tensor& x, std::int64_t k);  // the k largest of the last dimension
 
 // --- fused attention; q, k, v are (b, heads, s, d) ---
 struct Sdpa {

@@ -79,13 +79,9 @@ Tensor index_add(Tape& t, const Tensor& target, const Tensor& x) {
   return out;
 }
 
-namespace {
-
-// The `k` values that a reduction selects from the last dimension; their indices are saved.
-Tensor selected(Tape& t, const Tensor& x, std::int64_t k, std::string_view name) {
-  const Shape shape = x.shape().with_size(-1, k).as_contiguous();
+Selected select_last(Tape& t, const Tensor& x, const Shape& shape, std::string_view name) {
   Tensor values = t.empty(shape, x.dtype());
-  const Tensor indices = t.empty(shape, DType::int64);
+  Tensor indices = t.empty(shape, DType::int64);
   t.launch({.name = name, .kind = OpKind::reduction, .traffic = x.bytes() + values.bytes() * 3});
   if (t.trains({&x})) {
     const Tensor saved = t.save(indices);
@@ -99,11 +95,11 @@ Tensor selected(Tape& t, const Tensor& x, std::int64_t k, std::string_view name)
       b.give(0, std::move(gradient));
     });
   }
-  return values;
+  return {std::move(values), std::move(indices)};
 }
 
-}  // namespace
-
-Tensor topk(Tape& t, const Tensor& x, std::int64_t k) { return selected(t, x, k, "topk"); }
+Tensor topk(Tape& t, const Tensor& x, std::int64_t k) {
+  return select_last(t, x, x.shape().with_size(-1, k).as_contiguous(), "topk").values;
+}
 
 }  // namespace zeroplan::aten

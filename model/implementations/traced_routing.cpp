@@ -56,7 +56,7 @@ void play_sort(TracedOperationCall& call) {
   call.v.at(call.e.out[1]) = std::move(sorted.indices);
 }
 
-// Of keys and values; without a cache both go on as they are.
+// Cache.update: keys and values are written into the cache; without one both go on as they are.
 void play_update_cache(TracedOperationCall& call) {
   Tensor key = call.x(0), value = call.x(1);
   hf::update_cache(call.t, call.v.c, key, value);
@@ -82,26 +82,10 @@ void play_grouped_product(TracedOperationCall& call) {
                              across ? aten::StackLayout::out_in : aten::StackLayout::in_out));
 }
 
-// values and indices; the indices are saved.
 void play_topk(TracedOperationCall& call) {
-  const Tensor& x = call.x();
-  Tensor values = call.t.empty(call.shape(0), x.dtype());
-  Tensor indices = call.t.empty(call.shape(1), DType::int64);
-  call.t.launch(
-      {.name = call.e.name, .kind = OpKind::reduction, .traffic = x.bytes() + values.bytes() * 3});
-  if (call.t.trains({&x})) {
-    const Tensor saved = call.t.save(indices);
-    call.t.record({&values}, {&x}, [saved, whole = x.shape()](Backward& b) {
-      Tensor gradient = b.tape.empty(whole.as_contiguous(), b.gradient().dtype());
-      b.tape.launch({.name = "scatter",
-                     .kind = OpKind::scatter,
-                     .traffic = gradient.bytes() + saved.bytes() * 2,
-                     .kernels = 2});
-      b.give(0, std::move(gradient));
-    });
-  }
-  call.v.at(call.e.out.at(0)) = std::move(values);
-  call.v.at(call.e.out.at(1)) = std::move(indices);
+  aten::Selected selected = aten::select_last(call.t, call.x(), call.shape(0), call.e.name);
+  call.v.at(call.e.out.at(0)) = std::move(selected.values);
+  call.v.at(call.e.out.at(1)) = std::move(selected.indices);
 }
 
 }  // namespace zeroplan

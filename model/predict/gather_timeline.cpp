@@ -236,7 +236,7 @@ FrozenWeightsHeld frozen_weights_held(const Plan& plan) {
     const bool stays = parameter.numel < plan.engine.stage3.parameter_persistence_threshold;
     if (blocks[p] >= 0 && !parameter.trainable && !stays) frozen += parameter.numel;
   }
-  // What max_live_parameters lets stay gathered anyway is kept by nobody.
+  // Weights that max_live_parameters lets stay gathered anyway are kept by nobody.
   if (!reentrant && frozen <= plan.engine.stage3.max_live_parameters) return {};
   FrozenWeightsHeld held{frozen * plan.engine.model_dtype};
   held.by_products = !reentrant;

@@ -32,7 +32,8 @@ OutsidePasses outside_passes(const Plan& plan,
                              const std::vector<EngineBuffer>& buffers,
                              Bytes gpu_room);
 
-// What keeps the gathered weight of a parameter of stage 3 beyond its release by the engine.
+// The code that keeps the gathered weight of a parameter of stage 3 beyond its release by the
+// engine.
 enum class KeptWeight : std::uint8_t {
   by_nothing,
   // torch's own linear, where memory_efficient_linear does not replace it (runtime/zero/linear.py):

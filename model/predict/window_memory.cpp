@@ -226,7 +226,7 @@ class Walk {
   void add_live(std::size_t step, CategoryBytes& bytes) const {
     if (work_.gathers.peaks.empty()) return;
     const LiveElements& live = work_.gathers.peaks[step];
-    // What the engine gathers again beside a kept view is a second storage; only the weights kept
+    // A weight that is gathered again beside a kept view is a second storage; only those kept
     // across the turn to backward are the same (at most max_reuse_distance / 2, counted twice).
     at(bytes, MemoryCategory::parameters) += live.parameters * config_.model_dtype + saved_weights_;
     at(bytes, MemoryCategory::communication_buffers) +=

@@ -144,6 +144,6 @@ TEST_CASE("bitsandbytes keeps gathered four-bit weights where checkpoints are no
   CHECK_FALSE(held("0.19.6", true, kFew).by_products);
   CHECK_FALSE(held("0.19.6", true, kFew).spared_by_setting);
   CHECK(held("0.19.6", true, kFew).spared_by_release);
-  // What may stay gathered anyway is kept by nobody.
+  // Weights that may stay gathered anyway are kept by nobody.
   CHECK(held("0.18.9", false, 1'000'000'000).bytes == Bytes::zero());
 }
