@@ -28,6 +28,14 @@ inline constexpr std::array kPairRows{
         {4, 45, 0},
         "the Trainer fills stage3_prefetch_bucket_size with 0.9 x hidden size squared, unrounded",
         "integrations/deepspeed.py:trainer_config_finalize of 4.44.2 and 4.45.0"},
+    ReleaseRow{ReleaseRule::gathers_persistent_in_one_format,
+               Package::deepspeed,
+               {},
+               {0, 19, 3},
+               "after a step of stage 3 persistent weights are gathered into buffers of the first "
+               "one's format, which fails where adapters have another",
+               "runtime/zero/partition_parameters.py:_allgather_params_coalesced of 0.19.2 and "
+               "0.19.3; DeepSpeed#8072"},
 };
 
 }  // namespace zeroplan::release_tables

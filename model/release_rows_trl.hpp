@@ -68,6 +68,13 @@ inline constexpr std::array kTrlRows{
                "loaded, where prepare_model_for_kbit_training() made it fp32",
                "trl/trainer/dpo_trainer.py, grpo_trainer.py, experimental/kto/kto_trainer.py of "
                "1.3.0 and 1.4.0"},
+    ReleaseRow{ReleaseRule::trl_keeps_adapters_narrow,
+               Package::trl,
+               {1, 7, 0},
+               {},
+               "at ZeRO stage 3 adapters beside weights that are not quantised keep the model's "
+               "format",
+               "trl/trainer/sft_trainer.py, dpo_trainer.py, grpo_trainer.py of 1.7.0; trl#6091"},
     ReleaseRow{
         ReleaseRule::trl_refuses_reference_with_adapters,
         Package::trl,

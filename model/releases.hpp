@@ -177,6 +177,7 @@ enum class ReleaseRule : std::uint8_t {
   trl_checkpoints_without_reentrance,
   trl_forces_reentrance,
   trl_keeps_four_bits,
+  trl_keeps_adapters_narrow,
   trl_refuses_reference_with_adapters,
   trl_has_ppo,
   trl_penalises_grpo,
@@ -188,6 +189,7 @@ enum class ReleaseRule : std::uint8_t {
   has_no_sync,
   enters_no_sync,
   fills_fractions,
+  gathers_persistent_in_one_format,
 };
 
 struct ReleaseRow {

@@ -36,11 +36,15 @@ void drop_batch(DsConfig& config) {
   }
 }
 
-// What resolve() takes before a strategy is chosen: a pipeline does not go with stage 3, which is
-// the default where nobody said a ds_config.
+// What resolve() takes before a strategy is chosen: stage 0 where the question is refused at stage
+// 3, which is the default where nobody said a ds_config.
 Prepared before_strategies(const Scenario& scenario, Prepared prepared) {
-  const bool says = scenario.find(ScenarioKey::ds_config) != nullptr;
-  if (says || scenario.find(ScenarioKey::pipeline_parallel) == nullptr) return prepared;
+  if (scenario.find(ScenarioKey::ds_config) != nullptr) return prepared;
+  try {
+    resolve(scenario, prepared);
+    return prepared;
+  } catch (const InputError&) {
+  }
   DsConfig config;
   config.set(Knob::zero_stage, std::int64_t{0});
   prepared.ds_config = std::make_shared<const DsConfig>(config);

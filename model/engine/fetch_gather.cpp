@@ -204,8 +204,6 @@ void FetchCoordinator::launch_together(Bucket& bucket,
 
 void FetchCoordinator::wait(ParameterIndex parameter, bool recorded, FetchLog& log) {
   log.events.push_back({.kind = FetchEventKind::throttle});
-  log.events.push_back(
-      {.kind = FetchEventKind::wait, .stream = gather_stream(), .subject = parameter});
   const std::int32_t index = bucket_of_[static_cast<std::size_t>(parameter)];
   take_from_registry(parameter, gather_stream(), log);
   if (recorded) {
@@ -219,6 +217,7 @@ void FetchCoordinator::wait(ParameterIndex parameter, bool recorded, FetchLog& l
 void FetchCoordinator::take_from_registry(ParameterIndex parameter,
                                           FetchStream stream,
                                           FetchLog& log) {
+  log.events.push_back({.kind = FetchEventKind::wait, .stream = stream, .subject = parameter});
   const std::int32_t index = bucket_of_[static_cast<std::size_t>(parameter)];
   Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
   if (bucket.host_sync && (bucket.sync_each || !bucket.complete)) {
@@ -309,7 +308,6 @@ void FetchCoordinator::begin_optimizer_step(FetchLog& log) {
     const auto parameter = static_cast<ParameterIndex>(p);
     if (bucket_of_[p] >= 0) {
       const std::int32_t index = bucket_of_[p];
-      log.events.push_back({.kind = FetchEventKind::wait, .subject = parameter});
       take_from_registry(parameter, FetchStream::compute, log);
       finish_bucket(index, log);
     }

@@ -1,6 +1,7 @@
 // Shared by the files of rules: what a rule asks and where it writes. Not for other code.
 #pragma once
 
+#include <algorithm>
 #include <cctype>
 #include <optional>
 #include <span>
@@ -105,6 +106,12 @@ class Report {
           std::vector<Phrase> arguments = {},
           int text = 0) {
     add(severity, pointer, std::move(arguments), text);
+  }
+  // Whether a rule before this one found an error there.
+  bool has_error(std::string_view pointer) const {
+    return std::any_of(findings_.begin(), findings_.end(), [&](const Finding& finding) {
+      return finding.severity == Severity::error && finding.pointer == pointer;
+    });
   }
 
  private:

@@ -95,7 +95,10 @@ class Facts {
 
   const RuleContext& context() const { return context_; }
   bool style_was_said() const { return style_was_said_; }
-  const std::string& why_no_plan() const { return why_no_plan_; }
+  Phrase why_no_plan() const {
+    if (!refusal_) return "";
+    return phrase("expected {}, got {}", refusal_->expected, refusal_->got);
+  }
 
   Needs known() const {
     Needs known;
@@ -120,6 +123,7 @@ class Facts {
             model_.get(),
             plan_ ? &*plan_ : nullptr,
             prediction_ ? &*prediction_ : nullptr,
+            refusal_ ? &*refusal_ : nullptr,
             request_.result_of,
             request_.launcher,
             request_.task,
@@ -198,8 +202,7 @@ class Facts {
       scenario.set(ScenarioKey::ds_config, emit(request_.config), {"FILE", ""});
       request_.add_change(scenario, *prediction_);
     } catch (const InputError& error) {
-      const Diagnostic& first = error.diagnostics().front();
-      why_no_plan_ = phrase("expected {}, got {}", first.expected, first.got);
+      refusal_ = error.diagnostics().front();
     }
   }
 
@@ -212,7 +215,7 @@ class Facts {
   std::optional<Version> release_;
   std::optional<Plan> plan_;
   std::optional<StepResult> prediction_;
-  std::string why_no_plan_;
+  std::optional<Diagnostic> refusal_;
 };
 
 }  // namespace

@@ -21,6 +21,15 @@ std::string gibibytes(double bytes) {
 
 double bytes_of(Bytes bytes) { return static_cast<double>(bytes.count()); }
 
+// What resolve() refuses of the file, where no other rule names it.
+void refused_plan(const Run& run, Report& report) {
+  if (run.refusal == nullptr || !find_knob(run.refusal->pointer) ||
+      report.has_error(run.refusal->pointer)) {
+    return;
+  }
+  report.at(run.refusal->pointer, {run.refusal->expected, run.refusal->got, run.refusal->hint});
+}
+
 void out_of_memory(const Run& run, Report& report) {
   for (const Limit& limit : run.prediction->limits) {
     if (limit.resource == Resource::time || limit.pool != Limit::Pool::none) continue;
@@ -143,6 +152,15 @@ void release_trap(const Run& run, Report& report) {
 }
 
 constexpr std::array kPlanRules = {
+    RunRule{{.code = "plan-refused",
+             .severity = Severity::error,
+             .use = RuleUse::advice,
+             .needs = kNeedsCluster | kNeedsModel,
+             .summary = "the releases and the trainer run what the file says",
+             .cost = "the run stops before or in its first step",
+             .texts = {{"expected {0}, got {1}", "{2}"}},
+             .source = "each where it is refused (model/plan)"},
+            refused_plan},
     RunRule{
         {.code = "out-of-memory",
          .use = RuleUse::advice,

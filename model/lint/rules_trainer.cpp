@@ -79,19 +79,6 @@ void optimizer_in_file(const Run& run, Report& report) {
 
 // Stage 3 puts what is trained of a group into one buffer of one format, where the weights are on
 // the GPU.
-void adapters_beside_values(const Run& run, Report& report) {
-  const Plan& plan = *run.plan;
-  const TrainerSettings* trainer = trainer_of(run);
-  if (trainer == nullptr || !trainer->trains_values() || !runs_deepspeed(plan.workload)) return;
-  if (plan.engine.stage != 3 || plan.engine.offload_parameter.device != OffloadDevice::none) return;
-  const auto& parameters = plan.engine_parameters;
-  const bool wider = std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) {
-    return parameter.trainable &&
-           parameter.own_dtype.value_or(plan.engine.model_dtype) != plan.engine.model_dtype;
-  });
-  if (wider) report.at(Knob::zero_stage, {to_string(plan.software.deepspeed_release)});
-}
-
 void evaluation_groups(const Run& run, Report& report) {
   const TrainerSettings* trainer = trainer_of(run);
   if (trainer == nullptr || trainer->kind != TrainerKind::grpo) return;
@@ -210,19 +197,6 @@ constexpr std::array kTrainerRules = {
          .source = "trl/experimental/ppo/ppo_trainer.py:PPOTrainer.__init__ of 1.10.0; "
                    "accelerate accelerator.py:_prepare_deepspeed of 1.15.0"},
         optimizer_in_file},
-    RunRule{
-        {.code = "trl-ppo-adapters",
-         .severity = Severity::error,
-         .use = RuleUse::advice,
-         .needs = kNeedsPlan,
-         .summary = "at stage 3 PPO's adapters have the format of the value model beside them",
-         .cost = "DeepSpeed stops: an AssertionError in defragment()",
-         .texts = {{"DeepSpeed {0} leaves peft's fp32 adapters as they are, beside a value model "
-                    "in 16 bits that is trained, too",
-                    "stage 2, or adapters cast to the model's format before the trainer is made"}},
-         .source = "deepspeed/runtime/zero/utils.py:defragment, "
-                   "stage3.py:_create_fp16_partitions_with_defragmentation of 0.19.6"},
-        adapters_beside_values},
     RunRule{
         {.code = "trl-evaluation-batch",
          .severity = Severity::error,

@@ -22,6 +22,7 @@ struct Run {
   const Model* model = nullptr;
   const Plan* plan = nullptr;
   const StepResult* prediction = nullptr;                   // with the plan
+  const Diagnostic* refusal = nullptr;                      // why there is no plan
   const std::function<StepResult(const Plan&)>& result_of;  // LintRequest's
   std::optional<Launcher> launcher;
   std::optional<RunTask> task;

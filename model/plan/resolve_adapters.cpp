@@ -51,10 +51,19 @@ bool peft_widens(const Plan& plan) {
   return bytes || plan.software.transformers_act(ReleaseRule::goes_with_wide_adapters);
 }
 
+// Where TRL makes adapters in 16 bits, which peft would widen: beside four-bit weights, and beside
+// others at stage 3. PPO's trainer does neither.
 bool trl_narrows(const Plan& plan) {
-  return plan.workload.method == Method::qlora && plan.trainer != nullptr &&
-         plan.trainer->code == TrainerCode::trl && !plan.trainer->trains_values() &&
-         plan.software.trl_acts(ReleaseRule::trl_keeps_four_bits);
+  if (plan.trainer == nullptr || plan.trainer->code != TrainerCode::trl ||
+      plan.trainer->trains_values()) {
+    return false;
+  }
+  if (plan.workload.method == Method::qlora) {
+    return plan.software.trl_acts(ReleaseRule::trl_keeps_four_bits);
+  }
+  return runs_deepspeed(plan.workload) &&
+         plan.ds_config.integer(Knob::zero_stage).value_or(0) == 3 &&
+         plan.software.trl_acts(ReleaseRule::trl_keeps_adapters_narrow);
 }
 
 void read_autocast(Resolver& r) {
@@ -177,9 +186,13 @@ void resolve_adapter_dtype(Resolver& r) {
   }
   if (!hf || workload.precision == Precision::fp32 || casts_everything(r.plan)) return;
   if (trl_narrows(r.plan)) {
-    workload.lora.dtype = Precision::bf16;
-    r.assume(phrase("adapters are in bf16: TRL {} casts them beside four-bit weights",
-                    to_string(r.plan.software.trl)));
+    const bool four_bits = workload.method == Method::qlora;
+    if (four_bits) workload.lora.dtype = Precision::bf16;
+    const std::string trl = to_string(r.plan.software.trl);
+    r.assume(
+        four_bits
+            ? phrase("adapters are in bf16: TRL {} casts them beside four-bit weights", trl)
+            : phrase("adapters are in {}: TRL {} makes them so at ZeRO stage 3", precision, trl));
     return;
   }
   const bool widens = peft_widens(r.plan);

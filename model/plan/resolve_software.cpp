@@ -1,9 +1,12 @@
 // Which releases run the plan, and what of the model is theirs.
+#include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "model/engine/fetch_schedule.hpp"
 #include "model/plan/release_pairs.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/plan/software_sets.hpp"
@@ -102,11 +105,57 @@ void judge_accumulation(Resolver& r) {
             "transformers 4.47.1 or newer, or DeepSpeed 0.15.4");
 }
 
+// At stage 3 the format of adapters that peft widened stops a run: beside a value model that is
+// trained, too, while the engine is made (utils.py:defragment asserts one format), and beside
+// persistent weights after the first step in releases that gather both into buffers of one format.
+void judge_formats(Resolver& r) {
+  const EngineConfig& engine = r.plan.engine;
+  if (!runs_deepspeed(r.plan.workload) || engine.stage != 3 || engine.embedded) return;
+  FetchModel fetched;
+  fetched.parameters = r.plan.engine_parameters;
+  mark_persistent(fetched, engine);
+  const auto some = [&](bool own_format, const std::vector<bool>& of) {
+    for (std::size_t p = 0; p < of.size(); ++p) {
+      const DType format = fetched.parameters[p].own_dtype.value_or(engine.model_dtype);
+      if (of[p] && (format != engine.model_dtype) == own_format) return true;
+    }
+    return false;
+  };
+  const auto mixed = [&](const std::vector<bool>& of) { return some(true, of) && some(false, of); };
+  std::vector<bool> trained;
+  for (const EngineParameter& parameter : fetched.parameters) {
+    trained.push_back(parameter.trainable);
+  }
+  const Origin stage{r.ds_config_file, std::string(pointer_of(Knob::zero_stage))};
+  const char* const hint =
+      "stage 2, or adapters in the model's format "
+      "(autocast_adapter_dtype=False)";
+  const std::string deepspeed = to_string(engine.release);
+  if (engine.offload_parameter.device == OffloadDevice::none && mixed(trained)) {
+    r.problem(stage,
+              phrase("1 or 2: DeepSpeed {} leaves peft's fp32 adapters as they are, and stops in "
+                     "defragment() beside a value model of another format",
+                     deepspeed),
+              "3",
+              hint);
+  } else if (partition_ranks(engine) > 1 && mixed(fetched.persistent) &&
+             engine.acts(ReleaseRule::gathers_persistent_in_one_format)) {
+    r.problem(stage,
+              phrase("1 or 2: the first step of DeepSpeed {} stops where fp32 adapters and "
+                     "persistent weights are gathered together (\"output tensor must have the same "
+                     "type\")",
+                     deepspeed),
+              "3",
+              hint);
+  }
+}
+
 // DeepSpeed 0.19.8 has a partition in fp32 (sums_in_fp32_partition), and casts what is reduced to
 // it. Rehearsed with Qwen2.5-0.5B on eight ranks: 494 MB more than 0.19.6 with one micro-step,
 // which is both, and 222 MB with four.
 void warn_of_release(Resolver& r) {
   judge_accumulation(r);
+  judge_formats(r);
   const EngineConfig& engine = r.plan.engine;
   const bool sums = runs_deepspeed(r.plan.workload) && engine.stage == 2 && !engine.embedded &&
                     engine.model_dtype != DType::fp32 &&

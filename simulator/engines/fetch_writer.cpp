@@ -135,6 +135,8 @@ void FetchWriter::write_event(const FetchLog& log, const FetchEvent& event) {
       writer_.host_wait_device();
       break;
     case FetchEventKind::micro_step:
+      ZP_CHECK(own_parts_.empty(), "a gather goes on that the end of a micro-step waited for");
+      break;
     case FetchEventKind::backward:
     case FetchEventKind::invalidated:
     case FetchEventKind::fetch:

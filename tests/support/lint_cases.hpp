@@ -556,6 +556,11 @@ inline constexpr auto kLintCases = std::to_array<LintCase>({
      R"("zero_optimization": {"stage": 3})",
      "--task train"},
     // --- the plan
+    {"plan-refused",
+     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --mbs 1 --frontend hf-trainer "
+     "--method lora --deepspeed 0.19.2",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 3})",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})"},
     {"out-of-memory",
      "--model llama-2-7b --cluster 4xA100-40G --seq 2048",
      R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})",
@@ -623,11 +628,6 @@ inline constexpr auto kLintCases = std::to_array<LintCase>({
      "ppo",
      R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2},
         "optimizer": {"type": "AdamW"})",
-     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})"},
-    {"trl-ppo-adapters",
-     "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer --mbs 1 --trainer "
-     "ppo --method lora",
-     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 3})",
      R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})"},
     {"trl-evaluation-batch",
      "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "

@@ -25,11 +25,9 @@ def line(releases, trainer, name="", said=None, **more):
     lora = workload["method"]["lora"] if workload["method"] != "full" else None
     if lora:
         lora["targets"] = adapters_lines.ALL
-        lora.pop("dtype")  # what the release of peft makes of them
+        lora.pop("dtype")  # what the releases of peft and TRL make of them
         if workload["engine"] == "ddp":
             lora["autocast"] = True
-        elif made["scenario"]["ds_config"]["zero_optimization"]["stage"] == 3:
-            lora["dtype"] = "bf16"  # TRL's autocast_adapter_dtype=False
     prompt = workload["sequence_length"] // 4
     settings = {"prompt_length": prompt, **(said or {})}
     workload["trainer"] = {trainer: {key: value for key, value in settings.items() if value is not None}}

@@ -115,12 +115,16 @@ TEST_CASE("steps of many micro-steps play to their end, whatever is fetched ahea
   constexpr const char* kNvme = R"({"stage": 3,
       "offload_optimizer": {"device": "nvme", "nvme_path": "/n"},
       "offload_param": {"device": "nvme", "nvme_path": "/n"}})";
+  constexpr const char* kCpu = R"({"stage": 3, "stage3_prefetch_bucket_size": 500000,
+      "offload_param": {"device": "cpu"}})";
   constexpr const char* kThree = R"({"stage": 3})";
   constexpr const char* kNow = R"({})";
   constexpr const char* kOld = R"({"transformers": "4.48", "torch": "2.6", "deepspeed": "0.16.4"})";
   for (const char* trainer : {"dpo", "kto", "grpo", "ppo"}) {
-    for (const char* zero : {kNvme, kThree}) {
+    for (const char* zero : {kNvme, kCpu, kThree}) {
       for (const char* software : {kNow, kOld}) {
+        // What a newer DeepSpeed refuses (judge_formats).
+        if (trainer == std::string_view("ppo") && zero == kThree && software == kNow) continue;
         for (const int accumulation : {6, 9}) {
           const std::string workload = std::string(R"("trainer": ")") + trainer +
                                        R"(", "method": "lora", "gradient_accumulation_steps": )" +
@@ -128,6 +132,7 @@ TEST_CASE("steps of many micro-steps play to their end, whatever is fetched ahea
           INFO(workload << " " << zero << " " << software);
           const RankProgram rank = program_of(workload.c_str(), zero, software);
           const RankSimulation folded = simulate_rank(rank);
+          CHECK(rank.steady.micro_steps.size() < 6);
           SimulationOptions unfolded;
           unfolded.fold = false;
           const RankSimulation all = simulate_rank(rank, unfolded);

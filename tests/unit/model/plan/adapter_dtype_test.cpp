@@ -28,15 +28,16 @@ struct Case {
   std::string method = "lora";
   std::string cluster = "A100-80G";
   std::string precision = "bf16";
+  std::string trainer = "sft";
 };
 
 Plan plan_of(const Case& c) {
   const std::string text =
       R"({"model":)" + std::string(kModel) + R"(,"cluster":")" + c.cluster +
       R"(","workload":{"sequence_length":1024,"precision":")" + c.precision + R"(","frontend":")" +
-      c.frontend + R"(","engine":")" + c.engine + R"(","method":{")" + c.method +
-      R"(":{"rank":16,"targets":["q_proj","v_proj"])" + c.more + R"(}}},"software":)" + c.software +
-      R"(,"ds_config":)" + c.ds_config + "}";
+      c.frontend + R"(","trainer":")" + c.trainer + R"(","engine":")" + c.engine +
+      R"(","method":{")" + c.method + R"(":{"rank":16,"targets":["q_proj","v_proj"])" + c.more +
+      R"(}}},"software":)" + c.software + R"(,"ds_config":)" + c.ds_config + "}";
   return resolve(parse_scenario(parse_json(text, "s.json").root, "s.json"));
 }
 
@@ -80,13 +81,34 @@ TEST_CASE("DeepSpeed casts adapters, but from 0.19.2 on not at stage 3 under zer
   };
   CHECK(dtype(kPartitionsGradients, "0.19.6", "lora") == Precision::bf16);
   CHECK(dtype(kPartitionsAll, "0.19.1", "lora") == Precision::bf16);
-  CHECK(dtype(kPartitionsAll, "0.19.2", "lora") == Precision::fp32);
+  CHECK(dtype(kPartitionsAll, "0.19.3", "lora") == Precision::fp32);
+  // 0.19.2 stops in its first step: persistent weights and adapters in one buffer.
+  CHECK(refusal({.engine = "deepspeed",
+                 .software = R"({"deepspeed":"0.19.2"})",
+                 .ds_config = kPartitionsAll,
+                 .cluster = "2xA100-80G"})
+            .find("output tensor must have the same type") != std::string::npos);
   CHECK(dtype(kPartitionsGradients, "0.19.6", "qlora") == Precision::bf16);
   // What is said and cast all the same is told.
   const Plan cast = plan_of(
       {.engine = "deepspeed", .more = R"(,"dtype":"fp32")", .ds_config = kPartitionsGradients});
   CHECK(cast.workload.lora.dtype == Precision::bf16);
   REQUIRE_FALSE(cast.warnings.empty());
+}
+
+TEST_CASE("TRL from 1.7 on keeps adapters in the model's format at stage 3") {
+  const auto dtype = [](const char* trl, const std::string& ds_config) {
+    return plan_of({.engine = "deepspeed",
+                    .software = std::string(R"({"trl":")") + trl + R"("})",
+                    .ds_config = ds_config,
+                    .frontend = "hf-trainer",
+                    .cluster = "2xA100-80G",
+                    .trainer = "dpo"})
+        .workload.lora.dtype;
+  };
+  CHECK(dtype("1.16.0", kPartitionsAll) == Precision::bf16);
+  CHECK(dtype("1.6.0", kPartitionsAll) == Precision::fp32);
+  CHECK(dtype("1.6.0", kPartitionsGradients) == Precision::bf16);  // DeepSpeed casts
 }
 
 TEST_CASE("Mixed precision is the Trainer's unless something else is said") {

@@ -71,6 +71,8 @@ TEST_CASE(
 TEST_CASE("plans of one question share the models that are made of the trained one") {
   const auto scenario = [](const char* trainer, int rank) {
     Json document = Json::object({{"model", "qwen2.5-0.5b"}, {"cluster", "2xA100-80G"}});
+    document["ds_config"] =
+        Json::object({{"zero_optimization", Json::object({{"stage", std::int64_t{2}}})}});
     document["workload"] =
         Json::object({{"trainer", trainer},
                       {"method", Json::object({{"lora", Json::object({{"rank", rank}})}})}});
