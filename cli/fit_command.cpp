@@ -8,6 +8,7 @@
 #include "cli/cost_options.hpp"
 #include "cli/fit_document.hpp"
 #include "cli/fit_text.hpp"
+#include "cli/progress_bar.hpp"
 #include "cli/which_gpu.hpp"
 #include "cli/write_plan.hpp"
 #include "tuner/fit.hpp"
@@ -34,6 +35,9 @@ int run_fit(const Arguments& arguments, Streams streams) {
   const Scenario scenario = scenario_of(arguments);
   PredictOptions options;
   options.confidence = arguments.real("confidence", 0.01, 0.9999).value_or(options.confidence);
+  const SlowNotice notice(
+      streams.log,
+      words.text("still simulating every placement, event by event (--quick: a first answer)"));
   if (arguments.has("compare-versions")) {
     return compare_fit(arguments, scenario, options, streams);
   }

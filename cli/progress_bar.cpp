@@ -1,9 +1,11 @@
 #include "cli/progress_bar.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <new>
+#include <utility>
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -45,10 +47,13 @@ void write_to_terminal(const std::string& text) { std::fputs(text.c_str(), stder
 
 std::size_t columns_of(const std::string& text) { return cut(text, text.size()).columns; }
 
+bool is_terminal(const std::ostream& log) {
+  return &log == &std::cerr && isatty(STDERR_FILENO) == 1;
+}
+
 }  // namespace
 
-ProgressBar::ProgressBar(std::ostream& log)
-    : terminal_(&log == &std::cerr && isatty(STDERR_FILENO) == 1) {}
+ProgressBar::ProgressBar(std::ostream& log) : terminal_(is_terminal(log)) {}
 
 ProgressBar::~ProgressBar() {
   if (width_ == 0) return;
@@ -83,6 +88,27 @@ void ProgressBar::show(double share, const std::string& said, const std::string&
   if (length < wiped) line += std::string(wiped - length, ' ');
   width_ = length;
   write_to_terminal('\r' + line);
+}
+
+SlowNotice::SlowNotice(std::ostream& log, std::string text) {
+  constexpr std::chrono::seconds kAfter(5);
+  if (!is_terminal(log)) return;
+  waits_ = std::thread([this, kAfter, text = std::move(text)] {
+    std::unique_lock lock(mutex_);
+    if (!done_.wait_for(lock, kAfter, [&] { return is_done_; })) {
+      write_to_terminal(printable(text) + "\n");
+    }
+  });
+}
+
+SlowNotice::~SlowNotice() {
+  if (!waits_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    is_done_ = true;
+  }
+  done_.notify_one();
+  waits_.join();
 }
 
 }  // namespace zeroplan

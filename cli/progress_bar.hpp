@@ -1,12 +1,16 @@
-// One line on a terminal that is written over and over; nothing where standard error is none.
+// What a terminal is told while an answer is made; nothing where standard error is none.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <iosfwd>
+#include <mutex>
 #include <string>
+#include <thread>
 
 namespace zeroplan {
 
+// One line that is written over and over.
 class ProgressBar {
  public:
   explicit ProgressBar(std::ostream& log);
@@ -21,6 +25,21 @@ class ProgressBar {
  private:
   bool terminal_ = false;
   std::size_t width_ = 0;  // of what stands there, in columns
+};
+
+// A line for a question that takes longer than questions should, while it is alive.
+class SlowNotice {
+ public:
+  SlowNotice(std::ostream& log, std::string text);
+  ~SlowNotice();
+  SlowNotice(const SlowNotice&) = delete;
+  SlowNotice& operator=(const SlowNotice&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable done_;
+  bool is_done_ = false;
+  std::thread waits_;
 };
 
 }  // namespace zeroplan

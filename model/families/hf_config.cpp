@@ -225,7 +225,11 @@ Model recorded_model(const std::string& model_type,
   const std::optional<RecordedClass> recorded = recorded_class(config, use);
   if (!recorded) unknown_type(model_type, config, file, pointer);
   if (!recorded->document) {
-    const Json* said = config.find(recorded->key);
+    const std::size_t slash = recorded->key.find('/');
+    const Json* said = config.find(recorded->key.substr(0, slash));
+    if (slash != std::string::npos && said != nullptr && said->is_object()) {
+      said = said->find(recorded->key.substr(slash + 1));
+    }
     throw InputError(
         Diagnostic{.file = file,
                    .pointer = pointer + "/" + recorded->key,
@@ -243,6 +247,11 @@ Model recorded_model(const std::string& model_type,
   model.name = file;
   take_stored_dtype(model, config);
   model.lengths = recorded->lengths;
+  if (config.find("vision_config") != nullptr || config.find("audio_config") != nullptr) {
+    model.notes.push_back(
+        "batches of text alone: the towers for images and sound hold their weights, trained as the "
+        "others are, and are not run");
+  }
   return model;
 }
 

@@ -1,6 +1,7 @@
 #include "model/families/recorded_class.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -72,14 +73,18 @@ std::optional<std::size_t> kind_by(const Json& rule,
   return std::nullopt;
 }
 
+std::int64_t layers_of(const Values& values, const std::string& key) {
+  constexpr std::int64_t kMostLayers = 1024;
+  const auto said = values.size(key);
+  if (!said || *said < 1 || *said > kMostLayers) {
+    throw NotRecorded{key, phrase("1 to {}", kMostLayers)};
+  }
+  return *said;
+}
+
 // The kind of each layer by the first rule whose keys the config has.
 std::vector<std::size_t> kinds_of(const Json& layers, const Values& values) {
-  constexpr std::int64_t kMostLayers = 1024;
-  const auto layers_said = values.size(layers.find("count")->as_string());
-  if (!layers_said || *layers_said < 1 || *layers_said > kMostLayers) {
-    throw NotRecorded{layers.find("count")->as_string(), phrase("1 to {}", kMostLayers)};
-  }
-  const auto count = static_cast<std::size_t>(*layers_said);
+  const auto count = static_cast<std::size_t>(layers_of(values, layers.find("count")->as_string()));
   for (const Json& rule : layers.find("rules")->items()) {
     std::vector<std::size_t> kinds;
     for (std::size_t i = 0; i < count; ++i) {
@@ -131,6 +136,31 @@ Json rows_of(const Json& pool, const Json& numbers) {
   return rows;
 }
 
+// The layers of towers that are not run in the place of the marks that stand for them.
+void unfold_stacks(Json& modules, const Json& stacks, const Values& values) {
+  Json whole = Json::array();
+  for (Json& row : modules.items()) {
+    const Json* mark = row.find("stack");
+    if (mark == nullptr) {
+      whole.push_back(std::move(row));
+      continue;
+    }
+    const auto stack = std::find_if(stacks.items().begin(),
+                                    stacks.items().end(),
+                                    [&](const Json& one) { return *one.find("count") == *mark; });
+    const std::int64_t count = layers_of(values, mark->as_string());
+    for (std::int64_t i = 0; i < count; ++i) {
+      for (const Json& part : stack->find("modules")->items()) {
+        Json made = part;
+        made["name"] =
+            stack->find("prefix")->as_string() + std::to_string(i) + part.find("name")->as_string();
+        whole.push_back(std::move(made));
+      }
+    }
+  }
+  modules = std::move(whole);
+}
+
 void unfold_buffers(Json& buffers, const Json& layers, const std::vector<std::size_t>& kinds) {
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     const Json& kind = layers.find("kinds")->items()[kinds[i]];
@@ -151,7 +181,10 @@ std::optional<NotRecorded> other_rotary(const Json& said,
     }
     if (key == "rope_type" || key == "type") {
       const std::vector<Json>& same = rope.find("types")->items();
-      if (std::find(same.begin(), same.end(), value) == same.end()) {
+      // "mrope" was the name before 4.57; "dynamic" is as the default up to the longest sequence.
+      const bool usual = value == Json("mrope") || value == Json("dynamic");
+      const Json sort = usual ? Json("default") : value;
+      if (std::find(same.begin(), same.end(), sort) == same.end()) {
         return NotRecorded{key, rope.find("types")->dump()};
       }
     }
@@ -164,24 +197,26 @@ std::optional<NotRecorded> other_rotary(const Json& said,
   return std::nullopt;
 }
 
-std::optional<NotRecorded> other_rotary_of(const Json& config, const Json& rope) {
-  for (const std::string_view key : {"rope_parameters", "rope_scaling"}) {
-    const Json* said = config.find(key);
+std::optional<NotRecorded> other_rotary_of(const Values& values, const Json& rope) {
+  for (const std::string_view name : {"rope_parameters", "rope_scaling"}) {
+    const std::string key = values.of_text(name);
+    const Json* said = values.said(key);
     if (said == nullptr) continue;
     if (auto found = other_rotary(*said, rope)) {
       return NotRecorded{fmt::format("{}/{}", key, found->key), found->expected};
     }
   }
-  const Json *said = config.find("partial_rotary_factor"), *partial = rope.find("partial");
+  const std::string key = values.of_text("partial_rotary_factor");
+  const Json *said = values.said(key), *partial = rope.find("partial");
   if (said == nullptr || partial == nullptr || *said == *partial) return std::nullopt;
-  return NotRecorded{"partial_rotary_factor", partial->dump()};
+  return NotRecorded{key, partial->dump()};
 }
 
 // A config's list or table of layers that tells no layer's kind must say what it said when the
 // class was recorded; the first that does not is returned.
-std::optional<NotRecorded> other_list(const Json& config, const Json& lists) {
+std::optional<NotRecorded> other_list(const Values& config, const Json& lists) {
   for (const auto& [key, known] : lists.members()) {
-    const Json* said = config.find(key);
+    const Json* said = config.said(key);
     if (said == nullptr || said->is_null()) continue;
     std::vector<Json> values = said->is_object() ? std::vector<Json>() : said->items();
     if (said->is_object()) {
@@ -198,8 +233,8 @@ std::optional<NotRecorded> other_list(const Json& config, const Json& lists) {
 // A config against one document: each check says which key is another than when it was recorded.
 class Match {
  public:
-  Match(const Json& document, const Json& config, const Values& values, std::int64_t sequence)
-      : document_(document), config_(config), values_(values), sequence_(sequence) {}
+  Match(const Json& document, const Values& values, std::int64_t sequence)
+      : document_(document), values_(values), sequence_(sequence) {}
 
   // Nothing where the document is for the config; checks of what has documents of its own first.
   std::optional<NotRecorded> problem() {
@@ -209,6 +244,7 @@ class Match {
                               &Match::heads,
                               &Match::windows,
                               &Match::wide_values,
+                              &Match::width,
                               &Match::head_dim,
                               &Match::lists,
                               &Match::rotary,
@@ -247,15 +283,19 @@ class Match {
     return std::nullopt;
   }
 
-  // Sizes that a config must say (docs/families.md).
+  // Sizes that a config must say (docs/families.md). Configs of several that are released leave
+  // out what is the class's own.
   std::optional<NotRecorded> core_sizes() const {
-    for (const char* key : {"hidden_size",
-                            "num_hidden_layers",
-                            "num_attention_heads",
-                            "intermediate_size",
-                            "vocab_size"}) {
+    constexpr std::array kSizes{"hidden_size",
+                                "num_hidden_layers",
+                                "num_attention_heads",
+                                "intermediate_size",
+                                "vocab_size"};
+    constexpr std::size_t kOfParts = 2;
+    for (std::size_t i = 0; i < (values_.has_parts() ? kOfParts : kSizes.size()); ++i) {
+      const std::string key = values_.of_text(kSizes[i]);
       const Json* usual = document_.find("defaults")->find(key);
-      if (usual != nullptr && usual->is_integer() && config_.find(key) == nullptr) {
+      if (usual != nullptr && usual->is_integer() && values_.said(key) == nullptr) {
         return NotRecorded{key, phrase("a size; the class's own is {}", usual->as_integer())};
       }
     }
@@ -292,8 +332,9 @@ class Match {
   std::optional<NotRecorded> wide_values() const {
     const Json* wide = document_.find("wide_values");
     if (wide == nullptr) return std::nullopt;
-    const auto value = values_.size("v_head_dim"), plain = values_.size("qk_nope_head_dim"),
-               turned = values_.size("qk_rope_head_dim");
+    const std::string key = values_.of_text("v_head_dim");
+    const auto value = values_.size(key), plain = values_.size(values_.of_text("qk_nope_head_dim")),
+               turned = values_.size(values_.of_text("qk_rope_head_dim"));
     const bool as_wide = value && plain && turned && *value == *plain + *turned;
     // flash-attn alone wants values padded that are not as wide.
     const Json* attention = document_.find("graph")->find("attention");
@@ -301,26 +342,48 @@ class Match {
     if (value && plain && turned && (as_wide == wide->as_boolean() || (as_wide && !pads))) {
       return std::nullopt;
     }
-    return NotRecorded{"v_head_dim",
+    return NotRecorded{key,
                        wide->as_boolean() ? phrase("qk_nope_head_dim + qk_rope_head_dim")
                                           : phrase("another than queries have")};
   }
 
-  // Classes read one that their config does not have by default.
-  std::optional<NotRecorded> head_dim() const {
-    const bool known = document_.find("defaults")->find("head_dim") != nullptr ||
-                       config_.find("qk_rope_head_dim") != nullptr;
-    if (known || values_.size("head_dim") == values_.share_of_a_head()) return std::nullopt;
-    return NotRecorded{"head_dim", phrase("hidden_size / num_attention_heads")};
+  // Heads of one width, with which alone the class runs: sections of rotary embeddings.
+  std::optional<NotRecorded> width() const {
+    const Json* width = document_.find("width");
+    if (width == nullptr) return std::nullopt;
+    const std::string &key = width->find("key")->as_string(), &of = width->find("of")->as_string();
+    const std::int64_t times = width->find("times")->as_integer();
+    const auto hidden = values_.size(key), heads = values_.size(of);
+    if (hidden && heads && *hidden == times * *heads) return std::nullopt;
+    return NotRecorded{key, phrase("{} x {}", times, of)};
   }
 
-  std::optional<NotRecorded> lists() const { return other_list(config_, *document_.find("lists")); }
+  // Classes read one that their config does not have by default.
+  std::optional<NotRecorded> head_dim() const {
+    const std::string key = values_.of_text("head_dim");
+    const bool known = document_.find("defaults")->find(key) != nullptr ||
+                       document_.find("fixed")->find(key) != nullptr ||
+                       values_.said(values_.of_text("qk_rope_head_dim")) != nullptr;
+    if (known || values_.size(key) == values_.share_of_a_head()) return std::nullopt;
+    return NotRecorded{key, phrase("hidden_size / num_attention_heads")};
+  }
+
+  std::optional<NotRecorded> lists() const {
+    if (const Json* lengths = document_.find("lengths")) {
+      for (const auto& [key, length] : lengths->members()) {
+        const Json* said = values_.said(key);
+        if (said == nullptr || said->is_null()) continue;
+        const bool same = said->is_array() && Json(said->items().size()) == length;
+        if (!same) return NotRecorded{key, phrase("a list of {}", length.as_integer())};
+      }
+    }
+    return other_list(values_, *document_.find("lists"));
+  }
   std::optional<NotRecorded> rotary() const {
-    return other_rotary_of(config_, *document_.find("rope"));
+    return other_rotary_of(values_, *document_.find("rope"));
   }
 
   const Json& document_;
-  const Json& config_;
   const Values& values_;
   std::int64_t sequence_;
   int passed_ = 0;
@@ -328,11 +391,12 @@ class Match {
 
 // The elements that a token leaves in the cache of keys and values, by the usual keys of a config.
 void put_cache(Json& shape, const Values& values) {
-  const auto heads = values.size("num_attention_heads");
-  const auto plain = values.size("qk_nope_head_dim"), turned = values.size("qk_rope_head_dim");
+  const auto size = [&](std::string_view key) { return values.size(values.of_text(key)); };
+  const auto heads = size("num_attention_heads");
+  const auto plain = size("qk_nope_head_dim"), turned = size("qk_rope_head_dim");
   const bool latent = plain && turned;
-  const auto shared = latent ? heads : values.size("num_key_value_heads");
-  const auto width = latent ? std::optional(*plain + *turned) : values.size("head_dim");
+  const auto shared = latent ? heads : size("num_key_value_heads");
+  const auto width = latent ? std::optional(*plain + *turned) : size("head_dim");
   if (const auto count = shared ? shared : heads) shape["kv_heads"] = *count;
   if (width) shape["head_dim"] = *width;
 }
@@ -350,6 +414,11 @@ Json document_of(const Json& family, const Json& document, const Values& values)
     }
   }
   unfold(graph["modules"], layers, kinds, "modules");
+  if (const Json* stacks = graph.find("stacks")) {
+    const Json towers = *stacks;
+    graph.erase("stacks");
+    unfold_stacks(graph["modules"], towers, values);
+  }
   unfold(graph["calls"], layers, kinds, "calls");
   unfold_buffers(graph["buffers"], layers, kinds);
   put_numbers(graph, values);
@@ -372,6 +441,25 @@ std::vector<std::string> attentions_of(const Json& family, const std::string& us
   return known;
 }
 
+// Parts that several documents have stand once, and are named by their numbers.
+void put_parts(Json& family) {
+  const Json parts = *family.find("parts");
+  const auto put = [&](Json& whole, const char* name) {
+    const Json* number = whole.find(name);
+    if (number != nullptr)
+      whole[name] = parts.items()[static_cast<std::size_t>(number->as_integer())];
+  };
+  const Json aliases =
+      family.find("aliases") != nullptr ? *family.find("aliases") : Json::object({});
+  for (Json& document : family["documents"].items()) {
+    document["aliases"] = aliases;
+    for (const char* name : {"fixed", "defaults", "lists"}) put(document, name);
+    for (const char* name : {"software", "inputs", "buffers", "modules", "stacks"}) {
+      put(document["graph"], name);
+    }
+  }
+}
+
 // The documents of a class are read once.
 std::shared_ptr<const Json> family_of(const std::string& model_type) {
   static std::mutex one_at_a_time;
@@ -382,13 +470,18 @@ std::shared_ptr<const Json> family_of(const std::string& model_type) {
   if (!is_new) return place->second;
   for (const EmbeddedFile& file : embedded_files()) {
     if (file.path != path) continue;
-    place->second = std::make_shared<const Json>(
-        parse_json(file.text, path, {.max_values = kMostRecordedValues}).root);
+    place->second = std::make_shared<const Json>(parse_family(file.text, path));
   }
   return place->second;
 }
 
 }  // namespace
+
+Json parse_family(std::string_view text, const std::string& file) {
+  Json family = parse_json(text, file, {.max_values = kMostRecordedValues}).root;
+  put_parts(family);
+  return family;
+}
 
 RecordedClass read_recorded(const Json& family,
                             const std::string& file,
@@ -419,7 +512,7 @@ RecordedClass read_recorded(const Json& family,
   for (const Json& document : documents->items()) {
     if (attention_of(document, usual) != attention) continue;
     const Values values(config, document);
-    Match match(document, config, values, use.sequence_length);
+    Match match(document, values, use.sequence_length);
     std::optional<NotRecorded> problem = match.problem();
     if (!problem) {
       try {
@@ -431,6 +524,7 @@ RecordedClass read_recorded(const Json& family,
     if (match.passed() > most) {
       most = match.passed();
       nearest.key = problem->key;
+      std::replace(nearest.key.begin(), nearest.key.end(), '.', '/');
       nearest.expected = problem->expected;
     }
   }

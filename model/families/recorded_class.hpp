@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.hpp"
@@ -27,7 +28,10 @@ std::optional<RecordedClass> recorded_class(const Json& config, const ModelUse& 
 // Values of model_type.
 std::vector<std::string> recorded_types();
 
-// By one zeroplan.family/1. Throws InputError where it is none; `file` is for messages.
+// A zeroplan.family/1 with the parts that its documents share in each of them.
+Json parse_family(std::string_view text, const std::string& file);
+
+// By one such. Throws InputError where it is none; `file` is for messages.
 RecordedClass read_recorded(const Json& family,
                             const std::string& file,
                             const Json& config,

@@ -57,7 +57,12 @@ class Formula {
     std::int64_t number = 0;
     const auto read = std::from_chars(name.data(), name.data() + name.size(), number);
     if (read.ec == std::errc() && read.ptr == name.data() + name.size()) return number;
-    return values_.size(name);
+    // "image_size|patch_size": whole patches.
+    const std::size_t bar = name.find('|');
+    if (bar == std::string_view::npos) return values_.size(name);
+    const auto over = values_.size(name.substr(0, bar)), under = values_.size(name.substr(bar + 1));
+    if (!over || !under || *under == 0) return std::nullopt;
+    return *over / *under;
   }
 
   std::optional<Share> product() {
@@ -98,6 +103,65 @@ bool is_formula(const Json& value) {
 }
 
 }  // namespace
+
+RecordedValues::RecordedValues(const Json& config, const Json& document)
+    : config_(config),
+      defaults_(*document.find("defaults")),
+      heads_(document.find("heads")),
+      aliases_(document.find("aliases")) {
+  const Json* text = document.find("text");
+  if (text != nullptr) text_ = text->as_string();
+}
+
+const Json* RecordedValues::said(std::string_view key) const {
+  const Json* own = said_by_name(key);
+  if (own != nullptr || aliases_ == nullptr) return own;
+  for (const auto& [alias, name] : aliases_->members()) {
+    if (name.as_string() != key) continue;
+    if (const Json* other = said_by_name(alias)) return other;
+  }
+  return nullptr;
+}
+
+// An older config of several says what is of the text among its own keys.
+const Json* RecordedValues::said_by_name(std::string_view key) const {
+  const std::size_t dot = key.find('.');
+  if (dot == std::string_view::npos) return config_.find(key);
+  const Json* part = config_.find(key.substr(0, dot));
+  if (part != nullptr && part->is_object()) return part->find(key.substr(dot + 1));
+  return key.substr(0, dot + 1) == text_ ? config_.find(key.substr(dot + 1)) : nullptr;
+}
+
+const Json* RecordedValues::find(std::string_view key) const {
+  const Json* own = said(key);
+  if (own != nullptr && !own->is_null()) return own;
+  if (heads_ != nullptr && heads_->find("key")->as_string() == key) {
+    return find(heads_->find("of")->as_string());  // as many as there are heads
+  }
+  if (own != nullptr) return own;
+  // A checkpoint whose config says nothing is tied as its text is: transformers keeps a head that
+  // the checkpoint has (modeling_utils.py tie_weights of 5.17), whatever the default of the whole.
+  const bool ties = !text_.empty() && key == "tie_word_embeddings";
+  const Json* of_text_alone = ties ? find(of_text(key)) : nullptr;
+  return of_text_alone != nullptr ? of_text_alone : defaults_.find(key);
+}
+
+std::optional<std::int64_t> RecordedValues::size(std::string_view key) const {
+  const Json* value = find(key);
+  if (key == of_text("head_dim") && (value == nullptr || value->is_null())) {
+    return share_of_a_head();
+  }
+  if (value == nullptr || !value->is_integer() || value->as_integer() < 0) return std::nullopt;
+  return value->as_integer();
+}
+
+std::optional<std::int64_t> RecordedValues::share_of_a_head() const {
+  const auto hidden = size(of_text("hidden_size"));
+  const auto heads = size(of_text("num_attention_heads"));
+  if (!hidden || !heads || *heads == 0) return std::nullopt;
+  if (*hidden % *heads != 0 && defaults_.find(of_text("head_dim")) == nullptr) return std::nullopt;
+  return *hidden / *heads;
+}
 
 void put_numbers(Json& value, const RecordedValues& values) {
   if (is_formula(value)) {

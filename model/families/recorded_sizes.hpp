@@ -11,41 +11,31 @@
 
 namespace zeroplan {
 
-// The values of the config's keys, with the class's defaults for those that it does not say.
+// The values of the config's keys, with the class's defaults for those that it does not say. Keys
+// of a config inside the config stand behind its name: "text_config.hidden_size".
 class RecordedValues {
  public:
-  RecordedValues(const Json& config, const Json& document)
-      : config_(config), defaults_(*document.find("defaults")), heads_(document.find("heads")) {}
+  RecordedValues(const Json& config, const Json& document);
 
-  const Json* find(std::string_view key) const {
-    const Json* said = config_.find(key);
-    if (said != nullptr && !said->is_null()) return said;
-    if (heads_ != nullptr && heads_->find("key")->as_string() == key) {
-      return find(heads_->find("of")->as_string());  // as many as there are heads
-    }
-    return said != nullptr ? said : defaults_.find(key);
-  }
+  // What the config itself says, perhaps by another name of the key; null where it says nothing.
+  const Json* said(std::string_view key) const;
+  const Json* find(std::string_view key) const;
+  std::optional<std::int64_t> size(std::string_view key) const;
 
-  std::optional<std::int64_t> size(std::string_view key) const {
-    const Json* value = find(key);
-    if (key == "head_dim" && (value == nullptr || value->is_null())) return share_of_a_head();
-    if (value == nullptr || !value->is_integer() || value->as_integer() < 0) return std::nullopt;
-    return value->as_integer();
-  }
-
+  // A key of the model of text: the config's own, or that of the config inside it.
+  std::string of_text(std::string_view key) const { return text_ + std::string(key); }
+  bool has_parts() const { return !text_.empty(); }
   // The head_dim of a config that does not say one: rounded, where the class has such a key.
-  std::optional<std::int64_t> share_of_a_head() const {
-    const auto hidden = size("hidden_size");
-    const auto heads = size("num_attention_heads");
-    if (!hidden || !heads || *heads == 0) return std::nullopt;
-    if (*hidden % *heads != 0 && defaults_.find("head_dim") == nullptr) return std::nullopt;
-    return *hidden / *heads;
-  }
+  std::optional<std::int64_t> share_of_a_head() const;
 
  private:
+  const Json* said_by_name(std::string_view key) const;
+
   const Json& config_;
   const Json& defaults_;
   const Json* heads_;
+  const Json* aliases_;  // other name: key
+  std::string text_;
 };
 
 // Raised where the document has no sizes for this config, with the key at fault.

@@ -447,7 +447,7 @@ Prepared prepare(const Scenario& scenario) {
 Plan resolve(const Scenario& scenario) { return resolve(scenario, prepare(scenario)); }
 
 Plan resolve(const Scenario& scenario, const Prepared& prepared) {
-  Resolver r{scenario, {}, {}, false, ""};
+  Resolver r{.scenario = scenario};
   r.made = prepared.made.get();
   r.plan.model = is_for(*prepared.model, model_use_of(scenario, {}))
                      ? prepared.model

@@ -111,7 +111,7 @@ void check_model_parallel(Resolver& r) {
 void require_stage_for_pipeline(Resolver& r) {
   const std::int64_t stage = r.plan.ds_config.integer(Knob::zero_stage).value_or(0);
   if (r.plan.degrees.pipeline <= 1 || stage < 2) return;
-  const Origin stages = r.ds_config_file.empty()
+  const Origin stages = !r.has_ds_config
                             ? r.origin(ScenarioKey::pipeline_parallel)
                             : Origin{r.ds_config_file, std::string(pointer_of(Knob::zero_stage))};
   r.problem(stages, "ZeRO stage 0 or 1, all that a pipeline runs with", phrase("stage {}", stage));

@@ -37,11 +37,11 @@ struct Resolver {
   const Scenario& scenario;
   Plan plan;
   std::vector<Diagnostic> problems;
-  bool has_ds_config = false;      // the user gave one
-  std::string ds_config_file;      // for messages
-  bool ds_config_is_file = false;  // the user's own, as it stands
-  bool ds_config_mixes = false;    // it switches bf16 or fp16 on
-  MadeModels* made = nullptr;      // of the question that this plan is one of
+  bool has_ds_config = false;                // the user gave one
+  std::string ds_config_file = "ds_config";  // for messages
+  bool ds_config_is_file = false;            // the user's own, as it stands
+  bool ds_config_mixes = false;              // it switches bf16 or fp16 on
+  MadeModels* made = nullptr;                // of the question that this plan is one of
 
   std::shared_ptr<const Model> make(const std::shared_ptr<const Model>& of,
                                     const std::string& what,

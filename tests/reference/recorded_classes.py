@@ -53,18 +53,37 @@ def changes_of(config, usual):
     yield dict(said, **wider, **{layers: 12, "vocab_size": 200000})
 
 
+def changes_of_parts(config, usual, text, width):
+    """The same of the model of text in a config of several, beside towers of five layers."""
+    part, inner = text[:-1], {key[len(text):]: value for key, value in usual.items() if key.startswith(text)}
+    towers = {}
+    for key in usual:
+        name, _, own = key.partition(".")
+        if own in (*LAYERS, "depth") and name != part:
+            towers[name] = {own: 5, "model_type": config[name]["model_type"]}
+    for changes in changes_of(config[part], inner):
+        wide = "vocab_size" in changes
+        more = {"vocab_size": 300000} if wide else {}  # the marks of images stay within it
+        if wide and width:  # heads of one width
+            more["num_attention_heads"] = 2 * config[part]["num_attention_heads"]
+        yield {part: dict(changes, model_type=config[part]["model_type"], **more), **(towers if wide else {})}
+
+
 def compare(zeroplan, python, kind, folder):
     path, graph = str(folder / "config.json"), folder / "graph.json"
     first = run([python, "-c", CONFIG, kind, "{}", path], CUDA_VISIBLE_DEVICES="")
     if first.returncode != 0:
         return "no config: %s" % first.stderr[-200:]
-    documents = json.loads((FOLDER / (kind + ".json")).read_text())["documents"]
+    family = json.loads((FOLDER / (kind + ".json")).read_text())
+    documents = family["documents"]
+    usual, text = family["parts"][documents[0]["defaults"]], documents[0].get("text")
+    config = json.loads(Path(path).read_text())
     attentions = {document["graph"]["attention"] for document in documents} - {"flash_attention_2"}  # which is not traced
-    every = changes_of(json.loads(Path(path).read_text()), documents[0]["defaults"])
+    every = changes_of_parts(config, usual, text, documents[0].get("width")) if text else changes_of(config, usual)
     for changes, attention in itertools.product(every, sorted(attentions)):
         run([python, "-c", CONFIG, kind, json.dumps(changes), path], CUDA_VISIBLE_DEVICES="")
         traced = run([zeroplan, "trace", path, "--python", python, "--attention", attention, "-o", str(graph)])
-        if traced.returncode != 0 and "vocab_size" in changes:  # the class has no wider model
+        if traced.returncode != 0 and "vocab_size" in str(changes):  # the class has no wider model
             continue
         if traced.returncode != 0:
             return "%s: is not traced: %s" % (changes, traced.stderr[-200:])

@@ -10,7 +10,8 @@ import itertools
 import json
 import random
 
-from .config_keys import LATENT_HEADS, LAYERS, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_window, others, sizes_of, switched
+from .config_keys import (LATENT_HEADS, LAYERS, OTHER_LAYERS, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_window, last, others,
+                          sizes_of, switched)
 from .family_layers import folded
 from .formulas import Differs, Formulas
 from .problem import Problem
@@ -39,7 +40,7 @@ def _merged(values, formulas, path=""):
         try:
             return formulas(values)
         except Differs as error:
-            raise Differs("%s at %s" % (error, path))
+            raise Differs("%s at %s" % (error, path), error.keys)
     raise Differs("%s is %s, and %s" % (path, str(first)[:60], next(str(v)[:60] for v in values if v != first)))
 
 
@@ -69,21 +70,106 @@ class Class:
         if options.family not in CONFIG_MAPPING:
             raise Problem("a model type of transformers %s" % transformers.__version__, options.family, "")
         self.config_class = CONFIG_MAPPING[options.family]
-        self.defaults = {key: value for key, value in self.config_class().to_dict().items() if not key.startswith("_")}
-        self.layers_key = next((key for key in LAYERS if key in self.defaults), None)
+        usual = self.config_class()
+        self.parts = sorted(getattr(usual, "sub_configs", None) or ())  # configs inside it
+        self.chosen_types = [part + ".model_type" for part in self.parts if usual.sub_configs[part].__name__ == "AutoConfig"]  # which class a part has
+        text = next((part for part in self.parts if getattr(usual, part, None) is usual.get_text_config()), None)
+        self.text = text + "." if text else ""  # what keys of the text model begin with
+        self.defaults = self.flat(usual)
+        usual = self.flat(self.config({}))  # a part that is said has its class's defaults, another perhaps those of the whole
+        self.defaults = {key: value for key, value in usual.items() if not last(key).startswith("_")}
+        self.layers_key = next((self.text + key for key in LAYERS if self.text + key in self.defaults), None)
         if self.layers_key is None:
-            raise Problem("a config with a number of layers", options.family, "configs that hold others are not recorded yet")
-        self.kv_key = next((key for key in SIZES[0][0] if key in self.defaults), None)
-        self.heads_key = next((key for key in self.defaults if sizes_of(key) == sizes_of("num_attention_heads")), None)
-        self.ties = (False, True) if isinstance(self.defaults.get("tie_word_embeddings"), bool) else (None,)
+            raise Problem("a config with a number of layers", options.family, "")
+        self.stacks = [key for key in self.defaults if "." in key and not key.startswith(self.text) and last(key) in OTHER_LAYERS]
+        self.kv_key = next((self.text + key for key in SIZES[0][0] if self.text + key in self.defaults), None)
+        self.heads_key = next((key for key in self.defaults if key.startswith(self.text) and sizes_of(key) == sizes_of("num_attention_heads")), None)
+        self.tie_keys = [key for key in ("tie_word_embeddings", self.text + "tie_word_embeddings") if isinstance(self.defaults.get(key), bool)]
+        self.tie_keys = self._tie_keys()
+        self.ties = (False, True) if self.tie_keys else (None,)
         self.grouped = self.kv_key is not None and self.defaults[self.kv_key] not in (None, self.defaults.get(self.heads_key))
-        self.windows = [key for key, value in self.defaults.items() if is_window(key) and is_size(key, value) and value > 0]
-        heads = [self.defaults.get(key) for key in LATENT_HEADS]
+        self.windows = [key for key, value in self.defaults.items() if key.startswith(self.text) and is_window(key) and is_size(key, value) and value > 0]
+        heads = [self.defaults.get(self.text + key) for key in LATENT_HEADS]
         self.wide_values = None if None in heads else heads[0] == heads[1] + heads[2]
+        self.defaults.update(self._unsaid())
         self.made = self._made()
         self.reads_head_dim = self._reads_head_dim()
         self.roles = {}  # key -> "free", "symbol" or "fixed": the same in every document
         self.kept = set()  # keys that are recorded at the class's own value alone
+        self.width_of_heads = None  # hidden_size / heads, where the class runs with its own alone
+        self.of_towers = {}  # key of a tower that is not run -> what other values change, the same in every document
+
+    def _tie_keys(self):
+        """Of keys of the config and of the text's in it the one that ties embeddings, or both."""
+        for key in self.tie_keys if len(self.tie_keys) > 1 else ():
+            try:
+                tied = [self._is_tied({other: (other == key) == alone for other in self.tie_keys}) for alone in (True, False)]
+            except Exception:
+                continue
+            if tied == [True, False]:
+                return [key]
+        return self.tie_keys
+
+    def _is_tied(self, values):
+        model = self._traced(dict(self.defaults, **values, **{self.layers_key: 1}), {self.layers_key, *values}).model
+        return model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+    def _unsaid(self):
+        """Switches that the class looks for in its config, which has none of them by default: with what it does without them."""
+        from transformers import PretrainedConfig
+
+        asked = set()
+
+        def missing(config, name):
+            asked.update((part + "." if part else "") + name for part, whole in wholes if config is whole)
+            raise AttributeError(name)
+
+        def modules(said):
+            nonlocal wholes
+            values = dict(self.defaults, **said, **{self.layers_key: 1})
+            config = self.config({key: values[key] for key in (self.layers_key, *said)})
+            wholes = [("", config)] + [(part, getattr(config, part, None)) for part in self.parts]
+            return [(name, [tuple(one.shape) for one in module.parameters(recurse=False)]) for name, module in of_config(config, self.options).model.named_modules()]
+
+        from .models import of_config
+
+        wholes = []
+        PretrainedConfig.__getattr__ = missing
+        try:
+            usual = modules({})
+        finally:
+            del PretrainedConfig.__getattr__
+        found = {}
+        for key in sorted(key for key in asked if not last(key).startswith("_") and not is_name(key) and key not in self.defaults):
+            try:
+                ways = {value: modules({key: value}) for value in (False, True)}
+            except Exception:
+                continue
+            if ways[False] != ways[True] and usual in ways.values():
+                found[key] = next(value for value, way in ways.items() if way == usual)
+        return found
+
+    def flat(self, config):
+        """A config's values, those of configs inside it behind their names."""
+        values = {}
+        for key, value in config.to_dict().items():
+            if key in self.parts and isinstance(value, dict):
+                values.update({"%s.%s" % (key, name): inner for name, inner in value.items()})
+            else:
+                values[key] = value
+        return values
+
+    def config(self, values):
+        """The config that says those values."""
+        said = {key: value for key, value in values.items() if "." not in key}
+        for part in self.parts:
+            inner = {key[len(part) + 1:]: value for key, value in values.items() if key.startswith(part + ".")}
+            type_key = part + ".model_type"
+            if self.defaults.get(type_key) and (inner or type_key in self.chosen_types):
+                inner.setdefault("model_type", self.defaults[type_key])
+            if inner:
+                said[part] = inner
+        return self.config_class(**copy.deepcopy(said))
 
     def of(self, values, said, like=None, at=0):
         """(document, shapes, config) at those of `values` that are in `said`; `like`, `at`: as in document_and_shapes."""
@@ -91,6 +177,10 @@ class Class:
 
         traced = self._traced(values, said)
         document, shapes = document_and_shapes(traced, self.options, (2, 3, 5), _SEQUENCES, like, at)
+        run = tuple(call["prefix"] for call in document["calls"] if call["prefix"])
+        for row in document["modules"] if self.parts else ():
+            if "parameters" not in row and "act" in last(row["name"]) and not row["name"].startswith(run):
+                row["type"] = "Activation"  # of towers, which are not run: all are one
         return document, shapes, traced.config
 
     def error(self, values, said):
@@ -107,12 +197,14 @@ class Class:
         from .models import of_config
 
         made = {key: value for key, value in values.items() if key in said}
-        if isinstance(self.defaults.get("pad_token_id"), int):  # a row of the table
-            made["pad_token_id"] = 0
+        for key, value in self.defaults.items():
+            marks = self.text and last(key).endswith(("token_id", "token_index"))  # of images and more: no text has them
+            if isinstance(value, int) and (marks or last(key) == "pad_token_id"):  # a row of the table
+                made[key] = 0
         for key, value in self.defaults.items():  # one type for all layers, by default
             if isinstance(value, list) and len(value) == self.defaults[self.layers_key] and value.count(value[0]) == len(value):
                 made[key] = value[:1] * values[self.layers_key]
-        return of_config(self.config_class(**copy.deepcopy(made)), self.options)
+        return of_config(self.config(made), self.options)
 
     def record(self):
         from .models import class_that_scores
@@ -131,10 +223,19 @@ class Class:
             "model_type": self.options.family,
             "class": first["name"],
             **({"scores": scores} if scores else {}),
+            **({"aliases": aliases} if (aliases := self._aliases()) else {}),
             "software": first["software"],
             "attention": first.get("attention", ""),
             "documents": rows,
         })
+
+    def _aliases(self):
+        """Other names under which configs say a key."""
+        usual, found = self.config({}), {}
+        for part, config in [("", usual)] + [(part + ".", getattr(usual, part, None)) for part in self.parts]:
+            names = getattr(config, "attribute_map", None) or {}
+            found.update({part + alias: part + key for alias, key in names.items() if part + key in self.defaults})
+        return found
 
     def _attentions(self):
         """The implementations of attention that the class has, its own choice first."""
@@ -157,8 +258,8 @@ class Class:
                     raise
         return rows + self._switched(rows[0]["fixed"], switches)
 
-    def _lengths(self):
-        return (False, True) if self.windows else (False,)
+    def _lengths(self, without=()):
+        return (False, True) if set(self.windows) - set(without) else (False,)
 
     def _switched(self, fixed, most):
         """The documents of one switch, up to so many, that are not as by default, with the class's usual heads; two with its usual embeddings."""
@@ -168,9 +269,12 @@ class Class:
             for chosen in itertools.combinations([(key, value) for key, values in ways.items() for value in values], count):
                 # Another way reads keys that the usual one does not.
                 self.roles = dict(usual) if all(isinstance(value, bool) for _, value in chosen) else {}
-                ties = self.ties if count < most else (self.defaults.get("tie_word_embeddings"),)
+                ties = self.ties if count < most else (self.defaults[self.tie_keys[0]] if self.tie_keys else None,)
+                # Texts of released configs of several share heads of keys, whatever their class's default is.
+                groups = {self.grouped, True} if self.text and self.kv_key and count < most else {self.grouped}
                 try:
-                    rows += [Variant(self, self.grouped, tied, long, dict(chosen)).row() for tied in ties for long in self._lengths()]
+                    rows += [Variant(self, grouped, tied, long, dict(chosen)).row()
+                             for grouped in sorted(groups) for tied in ties for long in self._lengths(dict(chosen))]
                 except Exception:  # a class need not have every pair
                     continue
         return rows
@@ -179,19 +283,19 @@ class Class:
         """Keys that the config makes of its number of layers."""
         for count in range(2, 9):
             try:
-                other = self.config_class(**{self.layers_key: count}).to_dict()
+                other = self.flat(self.config({self.layers_key: count}))
             except Exception:
                 continue
-            return {key for key, value in self.defaults.items() if key != self.layers_key and other.get(key) != value}
+            return {key for key, value in self.defaults.items() if key != self.layers_key and key in other and other[key] != value}
         return {key for key, value in self.defaults.items() if isinstance(value, list) and len(value) == self.defaults[self.layers_key]}
 
     def _reads_head_dim(self):
         """Whether the class reads a head_dim that its config does not have by default."""
-        usual = self.config_class()
-        if "head_dim" in self.defaults or "qk_rope_head_dim" in self.defaults or not hasattr(usual, "hidden_size"):
+        width = self.defaults.get(self.text + "hidden_size")
+        if self.text + "head_dim" in self.defaults or self.text + "qk_rope_head_dim" in self.defaults or not width:
             return False
         modules = []
-        for said in ({}, {"head_dim": usual.hidden_size // 4}):
+        for said in ({}, {self.text + "head_dim": width // 4}):
             values = dict(self.defaults, **{self.layers_key: 1}, **said)
             try:
                 modules.append(self.of(values, {self.layers_key, *said})[0]["modules"])
@@ -202,14 +306,15 @@ class Class:
     def layers(self):
         """As few as show every kind that the class has by its defaults, twice where there are so many: the last may be another."""
         def kinds(config):
-            count = getattr(config, self.layers_key)
-            lists = {key: list(map(str, value)) for key, value in config.to_dict().items() if isinstance(value, list) and len(value) == count}
+            values = self.flat(config)
+            count = values[self.layers_key]
+            lists = {key: list(map(str, value)) for key, value in values.items() if isinstance(value, list) and len(value) == count}
             return {key: {(kind, value.count(kind) > 1) for kind in value} for key, value in lists.items()}
 
         usual = kinds(self.config_class())
         for count in range(4, 17):
             try:
-                if kinds(self.config_class(**{self.layers_key: count})) == usual:
+                if kinds(self.config({self.layers_key: count})) == usual:
                     return count
             except Exception:
                 continue
@@ -220,7 +325,7 @@ class Class:
         usual = {key: self.defaults.get(key) for key in keys}
         for other in [key for key in keys if is_size(key, self.defaults.get(key)) and key != self.layers_key]:
             try:
-                changed = self.config_class(**{other: 2 * self.defaults[other]}).to_dict()
+                changed = self.flat(self.config({other: 2 * self.defaults[other]}))
             except Exception:
                 continue
             for key in keys:
@@ -235,15 +340,16 @@ class Variant:
     def __init__(self, known, grouped, tied, long, switched):
         self.known, self.grouped, self.tied, self.long, self.switched = known, grouped, tied, long, switched
         base = dict(known.defaults)
-        self.said = {key for key in base if key not in known.made and key not in ("architectures", "dtype", "torch_dtype")}
-        if "qk_rope_head_dim" in base:  # what is turned: the class makes head_dim of it
-            self.said.discard("head_dim")
+        self.said = {key for key in base if key not in known.made and last(key) not in ("architectures", "dtype", "torch_dtype")}
+        own_dim = known.text + "head_dim"
+        if known.text + "qk_rope_head_dim" in base:  # what is turned: the class makes head_dim of it
+            self.said.discard(own_dim)
         if known.reads_head_dim:
-            base["head_dim"] = None
-            self.said.add("head_dim")
+            base[own_dim] = None
+            self.said.add(own_dim)
         base[known.layers_key] = known.layers()
-        if tied is not None:
-            base["tie_word_embeddings"] = tied
+        base.update({key: 3 for key in known.stacks if key not in known.kept})
+        base.update({key: tied for key in known.tie_keys if tied is not None})
         self.base = self._with(base, switched)
         self.base = self._small_config()
 
@@ -258,20 +364,30 @@ class Variant:
         if self.known.error(values, self.said) is not None:
             values = self._with(values, {key: found[0] for key, found in sizes.items() if values[key] is None})
         if self.known.error(values, self.said) is not None:
+            values = self._with_part_turned(values) or values
+        if self.known.error(values, self.said) is not None:
             raise error
         for key, found in sizes.items():
             tried = (self._with(values, {key: size}) for size in found)
             values = next((other for other in tried if self.known.error(other, self.said) is None), values)
         return values
 
+    def _with_part_turned(self, values):
+        """A share of the heads that is turned, where the class's own defaults lack it."""
+        key = self.known.text + "rope_parameters"
+        for share in (0.5, 0.25):
+            tried = dict(values, **{key: dict(values.get(key) or {}, partial_rotary_factor=share)})
+            if self.known.error(tried, self.said) is None:
+                return tried
+
     def _small(self, key, value):
         """Sizes to take for a key, the first first; None: its own."""
-        if key not in self.said or key == self.known.layers_key or key in self.known.kept or key in self.switched:
+        if key not in self.said or key == self.known.layers_key or key in self.known.stacks or key in self.known.kept or key in self.switched:
             return None
         if is_window(key) and is_size(key, value) and value > 0:
             return (61,) if self.long else (4099,)
         sizes = sizes_of(key)
-        if value is None and (key == "head_dim" or key not in ROPE):
+        if value is None and (last(key) == "head_dim" or last(key) not in ROPE):
             return sizes
         if not is_size(key, value):
             return None
@@ -282,8 +398,11 @@ class Variant:
     def _with(self, base, changes):
         known = self.known
         values = dict(base, **changes)
+        if known.width_of_heads:
+            values[known.text + "hidden_size"] = known.width_of_heads * values[known.heads_key]
         if known.wide_values:
-            values["v_head_dim"] = values["qk_nope_head_dim"] + values["qk_rope_head_dim"]
+            value, *turned = (known.text + key for key in LATENT_HEADS)
+            values[value] = sum(values[key] for key in turned)
         if not self.grouped and known.kv_key:
             values[known.kv_key] = values[known.heads_key]
         return values
@@ -299,41 +418,64 @@ class Variant:
         if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and not is_period(key)):
             return Variant(known, self.grouped, self.tied, self.long, self.switched).row()
         symbols = [key for key, role in roles.items() if role == "symbol"]
+        width = known.text + "hidden_size"
+        if known.defaults.get(width) and roles.get(width, "free") == "free" and not known.width_of_heads:
+            raise Problem("sizes that follow %s" % width, "none", "")
         self._add_joint([key for key, role in roles.items() if role != "fixed"])
         heads = [key for key in symbols if sizes_of(key) and "head" in key and "dim" not in key]
         widths = [key for key in symbols if sizes_of(key) == sizes_of("hidden_size")]
+        tiles = [(side, key) for side in symbols for key in symbols if last(side) == "image_size" and last(key) == "patch_size"]
         try:
-            merged = _merged([sample.document for sample in self.samples], Formulas(self.samples, symbols, heads, widths).of)
+            merged = _merged([sample.document for sample in self.samples], Formulas(self.samples, symbols, heads, widths, tiles).of)
         except Differs as error:
-            raise Problem("sizes that are sums of products of the config's keys", str(error), "")
+            if len(error.keys) != 1 or error.keys[0] in known.kept or known.defaults.get(error.keys[0]) is None:
+                raise Problem("sizes that are sums of products of the config's keys", str(error), "")
+            known.kept.add(error.keys[0])  # it is rounded, or cut at another size: the class's own value alone is recorded
+            return Variant(known, self.grouped, self.tied, self.long, self.switched).row()
         merged["shape"]["layers"] = "=" + known.layers_key
-        graph = folded(merged, config.to_dict(), self.base, known.layers_key)
+        graph = folded(merged, known.flat(config), self.base, known.layers_key, known.stacks)
         rules = graph["layers"]["rules"]
         told = {key[1:] for rule in rules for key in rule["by"] if key[0] in "<%"}
         if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and key not in told):
             return Variant(known, self.grouped, self.tied, self.long, self.switched).row()
         rules += self._cycle(rules)
-        ties = () if self.tied is None else ("tie_word_embeddings",)
+        ties = () if self.tied is None else known.tie_keys
         row = {
             "when": {key: self.tied for key in ties},
             "fixed": {key: self.base[key] for key, role in roles.items() if role == "fixed" and key not in told},
-            "defaults": known.usual([known.layers_key, *symbols, *sorted(told), *known.windows, *self.switched, *ties]),
+            "defaults": known.usual([known.layers_key, *known.stacks, *symbols, *sorted(told), *known.windows, *self.switched, *ties, *([known.text + "hidden_size"] if known.width_of_heads else []),
+                                     *([known.text + "tie_word_embeddings"] if known.text and ties else [])]),
             "graph": graph,
-            "lists": self._lists(config.to_dict(), rules),
+            "lists": self._lists(known.flat(config), rules),
             "rope": self._rope(),
         }
         if known.wide_values is not None:
             row["wide_values"] = known.wide_values
+        lengths = {key: len(self.base[key]) for key, role in roles.items() if role == "free" and isinstance(self.base[key], list)}
+        if lengths:  # which layers of a tower: how many makes modules
+            row["lengths"] = lengths
+        if known.width_of_heads:
+            row["width"] = {"key": known.text + "hidden_size", "of": known.heads_key, "times": known.width_of_heads}
+        if known.text:
+            row["text"] = known.text
+            row["fixed"].update({key: known.defaults[key] for key in known.chosen_types})
         if known.kv_key:
             row["heads"] = {"key": known.kv_key, "of": known.heads_key, "grouped": self.grouped}
-        if known.windows:
-            row.update(windows=known.windows, longer=self.long)
+        windows = [key for key in known.windows if key not in self.switched]
+        if windows:
+            row.update(windows=windows, longer=self.long)
         return row
 
     def _is_recorded_as_usual(self, fixed):
         """Whether sizes that are fixed have the class's own values; those that do not are kept at them from now on."""
         known, base = self.known, self.base
         own = {key for key in fixed if is_size(key, base[key]) and key not in self.switched and known.defaults[key] is not None}
+        width = known.text + "hidden_size"
+        if own >= {width, known.heads_key} and known.text + "head_dim" not in known.defaults and not known.width_of_heads:
+            known.width_of_heads = known.defaults[width] // known.defaults[known.heads_key]
+            known.kept -= {width, known.heads_key}
+            known.roles.pop(known.heads_key)
+            return False
         kept = {key for key in own if base[key] != known.defaults[key]} - known.kept
         known.kept |= kept
         return not kept
@@ -348,7 +490,7 @@ class Variant:
         layers = known.defaults[known.layers_key]
         kinds = []
         for count in (layers, layers + 1, layers + 3):
-            usual = known.config_class(**{known.layers_key: count}).to_dict()
+            usual = known.flat(known.config({known.layers_key: count}))
             kinds.append([kind_of.get(json.dumps(row)) for row in zip(*(usual.get(key) or [] for key in keys))])
         for length in range(1, layers // 2 + 1):
             cycle = kinds[0][:length]
@@ -358,7 +500,9 @@ class Variant:
 
     def _around_layers(self, document, config):
         """What a document has beside its layers."""
-        graph = folded(copy.deepcopy(document), config.to_dict(), dict(self.base, **{self.known.layers_key: document["shape"]["layers"]}), self.known.layers_key)
+        known = self.known
+        base = dict(self.base, **{known.layers_key: document["shape"]["layers"]})
+        graph = folded(copy.deepcopy(document), known.flat(config), base, known.layers_key, known.stacks)
         return graph["modules"], graph["buffers"], [graph["blocks"][call["block"]] for call in graph["calls"] if "layers" not in call]
 
     def _around_more_layers(self):
@@ -368,9 +512,11 @@ class Variant:
 
     def _is_asked(self, key):
         known = self.known
-        if key not in self.said or is_name(key) or is_first(key) or key in ROPE or key in (known.layers_key, "tie_word_embeddings"):
+        if key not in self.said or is_name(key) or is_first(key) or last(key) in ROPE or key in (known.layers_key, *known.stacks, *known.tie_keys):
             return False
-        return not (key == known.kv_key and not self.grouped) and not (key == "v_head_dim" and known.wide_values)
+        if key == known.text + "hidden_size" and known.width_of_heads:
+            return False
+        return not (key == known.kv_key and not self.grouped) and not (key == known.text + "v_head_dim" and known.wide_values)
 
     def _sample(self, changes, changed=None, at=0):
         """A sample of the same structure; None where the class has none at those values. `at`: the size it is run at; None: all."""
@@ -384,28 +530,68 @@ class Variant:
     def _role(self, key):
         """What becomes of the document where `key` has another value; samples that show it are kept."""
         roles = self.known.roles
-        if key in self.switched:
+        if key in self.switched or key in self.known.kept:
             return "fixed"
         if roles.get(key) not in ("fixed", "free"):
             roles[key] = self._found_role(key, 1 if key in roles else 2)
         return roles[key]
 
     def _found_role(self, key, wanted):
-        seen = []
-        for other in others(key, self.base[key]):
+        seen = [sample for other, changes in self.known.of_towers.get(key, ())[:wanted] if (sample := self._changed(key, other, changes))]
+        for other in [] if seen else others(key, self.base[key]):
             sample = self._sample({key: other}, key)
             if sample is not None:
                 seen.append(sample)
             if len(seen) == wanted:
                 break
         if not seen:
-            return "fixed"
+            return "free" if self._is_overruled(key) else "fixed"
         if all(sample.document == self.first.document for sample in seen):
             return "free"
         if not is_size(key, self.base[key]):
             return "fixed"
         self.samples.extend(seen)
+        if "." in key and not key.startswith(self.known.text) and key not in self.known.of_towers:
+            self._keep_changes(key, seen)
         return "symbol"
+
+    def _is_overruled(self, key):
+        """Whether a config keeps its null, whatever it is told: another key decides."""
+        if self.base[key] is not None:
+            return False
+        try:
+            return self.known.flat(self.known.config({key: 4096})).get(key) is None
+        except Exception:
+            return False
+
+    def _keep_changes(self, key, samples):
+        """What a key of a tower changes, where that is modules and buffers alone."""
+        first, kept = self.first.document, []
+        for sample in samples:
+            if any(value != first[name] for name, value in sample.document.items() if name not in ("modules", "buffers")):
+                return
+            changes = {}
+            for part in ("modules", "buffers"):
+                before, after = self._rows_of(first, part), self._rows_of(sample.document, part)
+                changes[part] = {name: (before[name], row) for name, row in after.items() if row != before[name]}
+            kept.append((sample.values[key], changes))
+        self.known.of_towers[key] = kept
+
+    @staticmethod
+    def _rows_of(document, part):
+        rows = document[part]
+        return rows if isinstance(rows, dict) else {row["name"]: row for row in rows}
+
+    def _changed(self, key, value, changes):
+        """The sample, from what the key changed in another document; None where that has other rows."""
+        document = dict(self.first.document)
+        for part, rows in changes.items():
+            own = self._rows_of(document, part)
+            if any(own.get(name) != before for name, (before, _) in rows.items()):
+                return None
+            after = {name: rows[name][1] if name in rows else row for name, row in own.items()}
+            document[part] = after if isinstance(document[part], dict) else list(after.values())
+        return Sample(dict(self.base, **{key: value}), key, document)
 
     def _add_joint(self, keys):
         """Samples in which all keys have other values, which the formulas must meet, too."""
@@ -422,7 +608,7 @@ class Variant:
 
     def _rope(self):
         """The sorts of rotary embedding under which the document is the same, and the share of the heads that is turned."""
-        said = self.base.get("rope_parameters")
+        said = self.base.get(self.known.text + "rope_parameters")
         if not isinstance(said, dict):
             return {"types": ["default"]}
         nested = all(isinstance(part, dict) for part in said.values())
@@ -431,7 +617,7 @@ class Variant:
             changed = copy.deepcopy(said)
             for part in changed.values() if nested else [changed]:
                 part.update(more, rope_type=sort)
-            sample = self._sample({"rope_parameters": changed})
+            sample = self._sample({self.known.text + "rope_parameters": changed})
             if sample is not None and sample.document == self.first.document:
                 same.append(sort)
         named = said if nested else {"": said}
@@ -467,9 +653,11 @@ class _Pool:
 
 def _pooled(recorded):
     """Most documents have most blocks and kinds of layers, most blocks most tensors and events."""
-    pools = {name: _Pool() for name in ("blocks", "kinds", "tensors", "events")}
+    pools = {name: _Pool() for name in ("blocks", "kinds", "tensors", "events", "parts")}
     for document in recorded["documents"]:
         graph = document["graph"]
+        for whole, names in ((document, ("fixed", "defaults", "lists")), (graph, ("software", "inputs", "buffers", "modules", "stacks"))):
+            whole.update({name: pools["parts"].number(whole[name]) for name in names if name in whole})
         for block in graph["blocks"]:
             for name in ("tensors", "events"):
                 block[name] = [pools[name].number(row) for row in block[name]]

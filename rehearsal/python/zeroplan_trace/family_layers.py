@@ -7,14 +7,16 @@ from .config_keys import is_first, is_period, is_size
 from .problem import Problem
 
 
-def folded(graph, config, base, layers_key):
-    """Layers of one kind stand once: a kind is what a layer's modules and calls are."""
+def folded(graph, config, base, layers_key, stacks=()):
+    """Layers of one kind stand once: a kind is what a layer's modules and calls are. `stacks`: numbers of layers that no call is of."""
+    if stacks:
+        graph["stacks"] = [_stack(graph, key, base[key]) for key in stacks]
     count = base[layers_key]
     prefix = _prefix_of(graph, count)
     kinds, kind_of = [], []
     for i in range(count):
         own = "%s%d" % (prefix, i)
-        modules = [dict(row, name=row["name"][len(own):]) for row in graph["modules"] if row["name"] == own or row["name"].startswith(own + ".")]
+        modules = [dict(row, name=row["name"][len(own):]) for row in graph["modules"] if _is_of(row, own)]
         calls = [dict(call, prefix="") for call in graph["calls"] if call["prefix"] == own + "."]
         buffers = {name[len(own):]: row for name, row in graph["buffers"].items() if name.startswith(own + ".")}
         kind = {"modules": modules, "calls": calls, "buffers": buffers}
@@ -22,10 +24,40 @@ def folded(graph, config, base, layers_key):
             kinds.append(kind)
         kind_of.append(kinds.index(kind))
     graph["buffers"] = {name: row for name, row in graph["buffers"].items() if not name.startswith(prefix)}
-    graph["modules"] = _marked(graph["modules"], lambda row: row["name"].startswith(prefix) and row["name"] != prefix)
+    graph["modules"] = _marked(graph["modules"], lambda row: row.get("name", "").startswith(prefix) and row["name"] != prefix)
     graph["calls"] = _marked(graph["calls"], lambda call: call["prefix"].startswith(prefix))
     graph["layers"] = {"rules": _rules(kind_of, config, base, count), "count": layers_key, "prefix": prefix, "kinds": kinds}
     return graph
+
+
+def _stack(graph, key, count):
+    """Layers of a tower that is not run: one kind of modules."""
+    part = key.split(".")[0].removesuffix("_config")
+    firsts = [row["name"][:-1] for row in graph["modules"] if row["name"].endswith(".0")]
+    found = [stem for stem in firsts if len(_layers_of(graph, stem)) == count and not any(call["prefix"].startswith(stem) for call in graph["calls"])]
+    found = [stem for stem in found if part in stem] or found
+    if not found:
+        raise Problem("layers of %s" % key, "no modules of so many", "")
+    stem = found[0]
+    kinds = _layers_of(graph, stem)
+    if any(kind != kinds[0] for kind in kinds):
+        raise Problem("layers of one kind in %s" % stem, "several", "")
+    graph["modules"] = _marked(graph["modules"], lambda row: row.get("name", "").startswith(stem) and row["name"] != stem, {"stack": key})
+    return {"count": key, "prefix": stem, "modules": kinds[0]}
+
+
+def _is_of(row, own):
+    return row.get("name") == own or row.get("name", "").startswith(own + ".")
+
+
+def _layers_of(graph, stem):
+    layers = []
+    while True:
+        own = "%s%d" % (stem, len(layers))
+        rows = [dict(row, name=row["name"][len(own):]) for row in graph["modules"] if _is_of(row, own)]
+        if not rows:
+            return layers
+        layers.append(rows)
 
 
 def _prefix_of(graph, count):
@@ -36,12 +68,12 @@ def _prefix_of(graph, count):
     return stem
 
 
-def _marked(rows, is_layers):
+def _marked(rows, is_layers, mark=None):
     """The rows of layers, which stand together, as one mark."""
     at = [i for i, row in enumerate(rows) if is_layers(row)]
     if at != list(range(at[0], at[-1] + 1)):
         raise Problem("layers that follow each other", "something between them", "")
-    return rows[: at[0]] + [{"layers": True}] + rows[at[-1] + 1:]
+    return rows[: at[0]] + [mark or {"layers": True}] + rows[at[-1] + 1:]
 
 
 def _rules(kind_of, config, base, count):

@@ -7,14 +7,19 @@ _MOST_TERMS = 3
 
 
 class Differs(Exception):
-    """Samples that are no one document."""
+    """Samples that are no one document; `keys`: of the config, on which the size depends that is no sum of products."""
+
+    def __init__(self, text, keys=()):
+        super().__init__(text)
+        self.keys = list(keys)
 
 
 class Formulas:
-    """Of the keys in `symbols`; those in `heads` may divide those in `widths` and each other."""
+    """Of the keys in `symbols`; those in `heads` may divide those in `widths` and each other; `tiles`: (side, side of a tile), of which whole
+    ones count."""
 
-    def __init__(self, samples, symbols, heads, widths):
-        self.samples, self.heads, self.widths = samples, heads, widths
+    def __init__(self, samples, symbols, heads, widths, tiles):
+        self.samples, self.heads, self.widths, self.tiles = samples, heads, widths, tiles
         self.found = {}
         self.vectors = {key: [sample.values[key] for sample in samples] for key in symbols}
 
@@ -23,7 +28,7 @@ class Formulas:
         if key not in self.found:
             self.found[key] = self._search([Fraction(number).limit_denominator(10**7) for number in numbers])
         if self.found[key] is None:
-            raise Differs("a size that is no sum of products of the config's keys: %s" % (list(numbers[:6]),))
+            raise Differs("a size that is no sum of products of the config's keys: %s" % (list(numbers[:6]),), self._depends_on(list(numbers)))
         return self.found[key]
 
     def _depends_on(self, numbers):
@@ -43,6 +48,9 @@ class Formulas:
             factors.append(((over,), (under,), [Fraction(a, b) for a, b in zip(self.vectors[over], self.vectors[under])]))
         for over, under in itertools.permutations(heads, 2):
             factors.append(((over,), (under,), [Fraction(a, b) for a, b in zip(self.vectors[over], self.vectors[under])]))
+        for over, under in self.tiles:
+            if over in keys and under in keys:
+                factors.append((("%s|%s" % (over, under),), (), [a // b for a, b in zip(self.vectors[over], self.vectors[under])]))
         products = [((), (), [Fraction(1)] * len(self.samples))]
         for count in (1, 2, 3):
             for chosen in itertools.combinations_with_replacement(factors, count):

@@ -27,6 +27,8 @@ def inputs_for(model, config):
             inputs["input_ids"] = torch.ones(batch, sequence, dtype=torch.int64)
             if "attention_mask" in takes:
                 inputs["attention_mask"] = torch.ones(batch, sequence, dtype=torch.int64)
+            if getattr(config, "vision_config", None) is not None:  # which tokens are of images: none
+                inputs.update({name: torch.zeros(batch, sequence, dtype=torch.int64) for name in ("token_type_ids", "mm_token_type_ids") if name in takes})
         elif "pixel_values" in takes:
             size = getattr(config, "image_size", 224)
             sides = size if isinstance(size, (list, tuple)) else (size, size)

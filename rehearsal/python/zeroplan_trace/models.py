@@ -57,7 +57,9 @@ def _class_of(transformers, config, asked):
         found = getattr(transformers, names[0], None)
         if found is not None:
             return found
-    for auto in ("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM"):
+    towers = getattr(config, "vision_config", None) is not None  # some have a class without them, too, which no checkpoint names
+    autos = ("AutoModelForImageTextToText", "AutoModelForCausalLM") if towers else ("AutoModelForCausalLM", "AutoModelForImageTextToText")
+    for auto in (*autos, "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM"):
         found = getattr(transformers, auto, None)
         if found is not None and type(config) in found._model_mapping:
             return found
@@ -93,10 +95,8 @@ def from_transformers(name, options):
 def of_config(config, options):
     transformers = _transformers()
     # A class recorded for all its configs has its cache, too, as an operation.
-    config.use_cache = bool(options.family) and "linear_attention" not in (getattr(config, "layer_types", None) or ())
-    text = getattr(config, "text_config", None)
-    if text is not None:
-        text.use_cache = False
+    text = config.get_text_config()
+    config.use_cache = text.use_cache = bool(options.family) and "linear_attention" not in (getattr(text, "layer_types", None) or ())
     kind = _class_of(transformers, config, options.class_name)
     arguments = {}
     if options.attention:

@@ -33,7 +33,7 @@ class Run:
         self.four_bits = method.get("qlora")
         self.lora = method.get("lora") or self.four_bits
         self.config = transformers.AutoConfig.for_model(**self.scenario["model"])
-        self.config.use_cache = False
+        self.config.use_cache = self.config.get_text_config().use_cache = False
         # Before anything of stage 3 is set up, under which weights would be saved in parts.
         self.checkpoint_folder = self.save_weights() if self.four_bits else None
 
@@ -42,12 +42,19 @@ class Run:
         transformers.AutoModelForCausalLM.from_config(self.config).to(self.dtype).save_pretrained(folder)
         return folder
 
+    def kind(self):
+        """As the config names its class: some have one of text alone, too, which AutoModelForCausalLM takes."""
+        several = "ForConditionalGeneration" in (self.config.architectures or [""])[0] and hasattr(self.config, "vision_config")
+        return transformers.AutoModelForImageTextToText if several else transformers.AutoModelForCausalLM
+
     def model(self, dtype):
+        kind = self.kind()
+
         def made(**more):
             try:
-                return transformers.AutoModelForCausalLM.from_config(self.config, dtype=dtype, **more)
+                return kind.from_config(self.config, dtype=dtype, **more)
             except TypeError:  # before transformers 4.56
-                return transformers.AutoModelForCausalLM.from_config(self.config, torch_dtype=dtype, **more)
+                return kind.from_config(self.config, torch_dtype=dtype, **more)
 
         if self.four_bits:
             return self.with_adapters(self.quantized(dtype)).train()
@@ -98,8 +105,13 @@ class Run:
     def inputs(self):
         rows, tokens = self.batch
         shape = rows, next(self.lengths, tokens)
-        ids = torch.randint(0, self.config.vocab_size, shape, dtype=torch.int64).cuda()
+        text = self.config.get_text_config()
+        ids = torch.randint(0, text.vocab_size, shape, dtype=torch.int64).cuda()
         given = {"input_ids": ids, "labels": ids}
+        if text is not self.config:  # batches of text alone, as a processor makes them
+            given["attention_mask"] = torch.ones(shape, dtype=torch.int64).cuda()
+            takes = inspect.signature(self.kind()._model_mapping[type(self.config)].forward).parameters
+            given.update({name: torch.zeros(shape, dtype=torch.int64).cuda() for name in ("token_type_ids", "mm_token_type_ids") if name in takes})
         if self.scenario["model"]["model_type"] in ("opt", "bloom", "gemma2", "gemma3_text", "cohere2", "starcoder2",
                                                     "llama4_text", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"):
             # The first two would make a mask of fp32 ones themselves, the others make masks of windows and chunks, whose

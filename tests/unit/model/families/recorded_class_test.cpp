@@ -158,7 +158,7 @@ TEST_CASE("what was not recorded is not made up") {
   CHECK_FALSE(made(R"({"kv": 2, "architectures": ["ToyForSequenceClassification"]})"));
   CHECK(made(R"({"kv": 2, "rope_scaling": {"type": "yarn", "factor": 4}})"));
   CHECK_FALSE(made(R"({"kv": 2, "rope_scaling": {"rope_type": "longrope"}})"));
-  CHECK_FALSE(made(R"({"kv": 2, "rope_parameters": {"full": {"rope_type": "dynamic"}}})"));
+  CHECK_FALSE(made(R"({"kv": 2, "rope_parameters": {"full": {"rope_type": "longrope"}}})"));
   CHECK_FALSE(made(R"({"kv": 2, "partial_rotary_factor": 0.25})"));
   CHECK_FALSE(made(R"({"kv": 2})", "eager"));
   CHECK_FALSE(made(R"({"kv": 2})", "", 100));  // as long as the window
@@ -173,7 +173,7 @@ TEST_CASE("a config that was not recorded is told the key, and what was recorded
   CHECK(missing(R"({"kv": 2, "heads": 7})") ==
         "hidden: sizes of which hidden*3/heads+2*kv-1 is a whole number, not 0");
   CHECK(missing(R"({"kv": 2, "depth": 100000})") == "depth: 1 to 1024");
-  CHECK(missing(R"({"kv": 2, "rope_parameters": {"full": {"rope_type": "dynamic"}}})") ==
+  CHECK(missing(R"({"kv": 2, "rope_parameters": {"full": {"rope_type": "longrope"}}})") ==
         R"(rope_parameters/rope_type: ["default","yarn"])");
   CHECK(asked(R"({"kv": 2})", "eager").key == "attn_implementation");
 }
@@ -200,10 +200,58 @@ TEST_CASE(
   CHECK(share("flash_attention_2") == "7");  // of a class that has none but its own code
 }
 
+// A model of text and a tower beside it that is not run, whose shared parts stand once.
+Json family_of_parts() {
+  return parse_family(R"({
+    "schema": "zeroplan.family/1", "model_type": "toy", "class": "ToyForConditionalGeneration", "attention": "sdpa",
+    "blocks": [{"tensors": [0], "events": []}], "tensors": [{"shape": ["=text_config.wide"]}], "events": [],
+    "kinds": [{"modules": [{"name": ""}], "calls": [{"block": 0, "prefix": "", "layer": true}], "buffers": {}}],
+    "aliases": {"text_config.layers": "text_config.depth"},
+    "parts": [{"text_config.model_type": "t"},
+              {"text_config.depth": 1, "text_config.wide": 8, "eye_config.depth": 1, "eye_config.image_size": 30,
+               "eye_config.patch_size": 14, "text_config.heads": 2},
+              [{"name": "eye"}, {"stack": "eye_config.depth"}, {"layers": true}],
+              [{"count": "eye_config.depth", "prefix": "eye.", "modules": [
+                {"name": ".w", "parameters": {"weight": ["=eye_config.image_size|eye_config.patch_size*2"]}}]}], {}],
+    "documents": [{
+      "when": {}, "fixed": 0, "defaults": 1, "lists": 4, "rope": {"types": ["default"]}, "text": "text_config.",
+      "width": {"key": "text_config.wide", "of": "text_config.heads", "times": 4},
+      "graph": {"blocks": [0], "modules": 2, "stacks": 3, "calls": [{"layers": true}], "buffers": 4,
+        "layers": {"count": "text_config.depth", "prefix": "text.", "rules": [{"by": [], "values": []}], "kinds": [0]}}}]})",
+                      "test");
+}
+
+TEST_CASE("a config of several gives the sizes of each, and towers their layers") {
+  const Json family = family_of_parts();
+  const auto asked = [&](const std::string& config) {
+    return read_recorded(family, "test", json(config), {});
+  };
+  const auto found = asked(
+      R"({"text_config": {"layers": 2, "wide": 16, "heads": 4}, "eye_config": {"depth": 2, "image_size": 43}})");
+  REQUIRE(found.document);
+  CHECK(found.document->find("modules")->dump() ==
+        R"([{"name":"eye"},{"name":"eye.0.w","parameters":{"weight":[6]}},)"
+        R"({"name":"eye.1.w","parameters":{"weight":[6]}},{"name":"text.0"},{"name":"text.1"}])");
+  CHECK(found.document->find("blocks")->dump() == R"([{"tensors":[{"shape":[16]}],"events":[]}])");
+  CHECK(found.document->find("stacks") == nullptr);
+  // An older config says what is of the text among its own keys.
+  CHECK(asked(R"({"wide": 16, "heads": 4})").document);
+  const auto other = asked(R"({"text_config": {"wide": 16}})");
+  CHECK_FALSE(other.document);
+  CHECK(other.key == "text_config/wide");
+  CHECK(asked(R"({"text_config": {"model_type": "u"}})").key == "text_config/model_type");
+}
+
 TEST_CASE("a document is of the sequences on its side of the windows") {
   const SequenceRange within = asked(R"({"kv": 2})").lengths;
   CHECK(within.contains(99));
   CHECK_FALSE(within.contains(100));
+}
+
+// The value of a key, which may be of a config inside the config.
+Json& place(Json& config, const std::string& key) {
+  const std::size_t dot = key.find('.');
+  return dot == std::string::npos ? config[key] : config[key.substr(0, dot)][key.substr(dot + 1)];
 }
 
 TEST_CASE("every class of data/families gives a document that is planned") {
@@ -211,8 +259,7 @@ TEST_CASE("every class of data/families gives a document that is planned") {
   int classes = 0;
   for (const EmbeddedFile& file : embedded_files()) {
     if (!file.path.starts_with("data/families/")) continue;
-    const Json recorded =
-        parse_json(file.text, std::string(file.path), {.max_values = kMostRecordedValues}).root;
+    const Json recorded = parse_family(file.text, std::string(file.path));
     INFO(file.path);
     CHECK(listed.find("`" + recorded.find("model_type")->as_string() + "`") != std::string::npos);
     ++classes;
@@ -220,33 +267,41 @@ TEST_CASE("every class of data/families gives a document that is planned") {
     std::string missing;
     for (const Json& document : recorded.find("documents")->items()) {
       Json config = Json::object({{"model_type", *recorded.find("model_type")}});
-      for (const auto& [key, value] : document.find("when")->members()) config[key] = value;
-      for (const auto& [key, value] : document.find("fixed")->members()) config[key] = value;
-      for (const char* key :
+      const std::string text =
+          document.find("text") != nullptr ? document.find("text")->as_string() : "";
+      for (const auto& [key, value] : document.find("when")->members()) place(config, key) = value;
+      for (const auto& [key, value] : document.find("fixed")->members()) place(config, key) = value;
+      for (const char* name :
            {"hidden_size", "intermediate_size", "vocab_size", "num_attention_heads"}) {
+        const std::string key = text + name;
         const Json* usual = document.find("defaults")->find(key);
-        if (usual != nullptr) config[key] = *usual;
+        if (usual != nullptr) place(config, key) = *usual;
       }
       for (const auto& [key, usual] : document.find("defaults")->members()) {
-        if (usual.is_null() && key.find("_head") == std::string::npos) config[key] = 16;
-        if (usual.is_null() && key.starts_with("linear_")) config[key] = 16;
+        if (usual.is_null() && key.find("_head") == std::string::npos) place(config, key) = 16;
+        if (usual.is_null() && key.starts_with("linear_")) place(config, key) = 16;
       }
       // A few layers of each kind, and sizes that divide each other.
       const Json& layers = *document.find("graph")->find("layers");
-      config[layers.find("count")->as_string()] = 2;
+      place(config, layers.find("count")->as_string()) = 2;
       if (const Json* heads = document.find("heads")) {
-        config[heads->find("of")->as_string()] = 16;
-        config[heads->find("key")->as_string()] = heads->find("grouped")->as_boolean() ? 4 : 16;
+        place(config, heads->find("of")->as_string()) = 16;
+        place(config, heads->find("key")->as_string()) =
+            heads->find("grouped")->as_boolean() ? 4 : 16;
       }
       if (const Json* wide = document.find("wide_values")) {
-        config["qk_nope_head_dim"] = 64;
-        config["qk_rope_head_dim"] = 32;
-        config["v_head_dim"] = wide->as_boolean() ? 96 : 64;
+        place(config, text + "qk_nope_head_dim") = 64;
+        place(config, text + "qk_rope_head_dim") = 32;
+        place(config, text + "v_head_dim") = wide->as_boolean() ? 96 : 64;
+      }
+      if (const Json* width = document.find("width")) {
+        place(config, width->find("of")->as_string()) = 16;
+        place(config, width->find("key")->as_string()) = 16 * width->find("times")->as_integer();
       }
       const bool longer =
           document.find("longer") != nullptr && document.find("longer")->as_boolean();
       if (const Json* windows = document.find("windows")) {
-        for (const Json& key : windows->items()) config[key.as_string()] = 512;
+        for (const Json& key : windows->items()) place(config, key.as_string()) = 512;
       }
       for (const Json& key : layers.find("rules")->items().front().find("by")->items()) {
         const std::string& name = key.as_string();
@@ -258,7 +313,7 @@ TEST_CASE("every class of data/families gives a document that is planned") {
           types.push_back(row.items()[static_cast<std::size_t>(
               &key - layers.find("rules")->items().front().find("by")->items().data())]);
         }
-        config[name] = std::move(types);
+        place(config, name) = std::move(types);
       }
       const RecordedClass found = read_recorded(
           recorded,
