@@ -1,4 +1,4 @@
-// What a terminal is told while an answer is made; nothing where standard error is none.
+// Messages to a terminal while an answer is made; nothing where standard error is none.
 #pragma once
 
 #include <condition_variable>

@@ -36,26 +36,34 @@ void drop_batch(DsConfig& config) {
   }
 }
 
-// What resolve() takes before a strategy is chosen: stage 0 where the question is refused at stage
-// 3, which is the default where nobody said a ds_config.
-Prepared before_strategies(const Scenario& scenario, Prepared prepared) {
-  if (scenario.find(ScenarioKey::ds_config) != nullptr) return prepared;
-  try {
-    resolve(scenario, prepared);
-    return prepared;
-  } catch (const InputError&) {
-  }
+// Whether nobody said a ds_config.
+bool leaves_stage_open(const Scenario& scenario) {
+  return scenario.find(ScenarioKey::ds_config) == nullptr;
+}
+
+Prepared at_stage_0(Prepared prepared) {
   DsConfig config;
   config.set(Knob::zero_stage, std::int64_t{0});
   prepared.ds_config = std::make_shared<const DsConfig>(config);
   return prepared;
 }
 
+// The question's plan before a strategy is chosen: at stage 0 where it is refused at stage 3, the
+// default where nobody said a ds_config.
+Plan plan_before_strategies(const Scenario& scenario, const Prepared& prepared) {
+  if (!leaves_stage_open(scenario)) return resolve(scenario, prepared);
+  try {
+    return resolve(scenario, prepared);
+  } catch (const InputError&) {
+    return resolve(scenario, at_stage_0(prepared));
+  }
+}
+
 // The question's ways to make a batch. Throws InputError where what was said contradicts itself.
 void read_batches(Question& question) {
-  Prepared any = before_strategies(question.scenario, question.prepared);
+  Prepared any = question.prepared;
   if (question.base != nullptr) any.ds_config = question.base;
-  const Plan plan = resolve(question.scenario, any);
+  const Plan plan = plan_before_strategies(question.scenario, any);
   question.batches = batch_choices(said_batch(question.scenario, question.base.get()),
                                    plan.degrees.data,
                                    plan.workload.sequence_length);
@@ -75,10 +83,11 @@ Question ask(const Scenario& scenario) {
   Question question;
   question.scenario = scenario;
   question.prepared = prepare(scenario);
-  const Prepared before = before_strategies(scenario, question.prepared);
-  keep_from_accumulating(question.scenario, before, kFit);
+  const Prepared& parts = question.prepared;
+  keep_from_accumulating(
+      question.scenario, leaves_stage_open(scenario) ? at_stage_0(parts) : parts, kFit);
   // Says what is wrong with the words of who asks.
-  const Plan plan = resolve(question.scenario, before);
+  const Plan plan = plan_before_strategies(question.scenario, parts);
   if (scenario.find(ScenarioKey::checkpoint_reentrant) == nullptr) {
     question.reentrant = lighter_reentrance(plan);
   }

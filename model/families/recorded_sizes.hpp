@@ -17,7 +17,7 @@ class RecordedValues {
  public:
   RecordedValues(const Json& config, const Json& document);
 
-  // What the config itself says, perhaps by another name of the key; null where it says nothing.
+  // The config's own value, perhaps by another name of the key; null where it says nothing.
   const Json* said(std::string_view key) const;
   const Json* find(std::string_view key) const;
   std::optional<std::int64_t> size(std::string_view key) const;

@@ -21,7 +21,7 @@ std::string gibibytes(double bytes) {
 
 double bytes_of(Bytes bytes) { return static_cast<double>(bytes.count()); }
 
-// What resolve() refuses of the file, where no other rule names it.
+// A setting of the file that resolve() refuses, where no other rule names it.
 void refused_plan(const Run& run, Report& report) {
   if (run.refusal == nullptr || !find_knob(run.refusal->pointer) ||
       report.has_error(run.refusal->pointer)) {

@@ -110,7 +110,9 @@ void judge_accumulation(Resolver& r) {
 // persistent weights after the first step in releases that gather both into buffers of one format.
 void judge_formats(Resolver& r) {
   const EngineConfig& engine = r.plan.engine;
-  if (!runs_deepspeed(r.plan.workload) || engine.stage != 3 || engine.embedded) return;
+  const Workload& workload = r.plan.workload;
+  if (workload.method == Method::full || workload.lora.dtype == workload.precision) return;
+  if (!runs_deepspeed(workload) || engine.stage != 3 || engine.embedded) return;
   FetchModel fetched;
   fetched.parameters = r.plan.engine_parameters;
   mark_persistent(fetched, engine);

@@ -42,7 +42,6 @@ _WAYS = {"topk_method": ("greedy", "group_limited_greedy")}
 LATENT_HEADS = ("v_head_dim", "qk_nope_head_dim", "qk_rope_head_dim")
 ROPE = ("rope_parameters", "rope_scaling", "rope_theta")
 ROPE_SORTS = {
-    "dynamic": {"factor": 2.0},
     "linear": {"factor": 4.0},
     "yarn": {"factor": 4.0, "original_max_position_embeddings": 2048, "beta_fast": 32.0, "beta_slow": 1.0, "attention_factor": 1.1},
     "llama3": {"factor": 8.0, "original_max_position_embeddings": 2048, "low_freq_factor": 1.0, "high_freq_factor": 4.0},

@@ -115,8 +115,10 @@ class Class:
         return model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
     def _unsaid(self):
-        """Switches that the class looks for in its config, which has none of them by default: with what it does without them."""
+        """True-or-false keys that the class reads and its default config lacks; each with the value that leaves the modules as they are without it."""
         from transformers import PretrainedConfig
+
+        from .models import of_config
 
         asked = set()
 
@@ -130,8 +132,6 @@ class Class:
             config = self.config({key: values[key] for key in (self.layers_key, *said)})
             wholes = [("", config)] + [(part, getattr(config, part, None)) for part in self.parts]
             return [(name, [tuple(one.shape) for one in module.parameters(recurse=False)]) for name, module in of_config(config, self.options).model.named_modules()]
-
-        from .models import of_config
 
         wholes = []
         PretrainedConfig.__getattr__ = missing

@@ -123,7 +123,7 @@ TEST_CASE("steps of many micro-steps play to their end, whatever is fetched ahea
   for (const char* trainer : {"dpo", "kto", "grpo", "ppo"}) {
     for (const char* zero : {kNvme, kCpu, kThree}) {
       for (const char* software : {kNow, kOld}) {
-        // What a newer DeepSpeed refuses (judge_formats).
+        // A newer DeepSpeed stops there, so that the plan is refused (judge_formats).
         if (trainer == std::string_view("ppo") && zero == kThree && software == kNow) continue;
         for (const int accumulation : {6, 9}) {
           const std::string workload = std::string(R"("trainer": ")") + trainer +
