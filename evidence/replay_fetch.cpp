@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "evidence/fetch_reader.hpp"
 #include "model/engine/fetch_coordinator.hpp"
@@ -102,6 +103,7 @@ class LogWriter {
   void write_stream_event(const FetchEvent& event, FetchTokens& tokens) {
     switch (event.kind) {
       case FetchEventKind::throttle:
+        throttled_ = true;
         if (!recorded_.host_waits) outstanding_ = 0;
         if (outstanding_ > 2) {
           --outstanding_;
@@ -110,6 +112,8 @@ class LogWriter {
         return;
       case FetchEventKind::wait:
         if (dropping_) return tokens.unordered("R", "W " + std::to_string(event.subject));
+        // A reset waits without taking the gather out of the registry, where the recorder listens.
+        if (!std::exchange(throttled_, false)) return;
         in_wait_ = true;
         return tokens.waited_for(std::to_string(event.subject));
       case FetchEventKind::copy: {
@@ -142,6 +146,7 @@ class LogWriter {
 
   const RecordedFetch& recorded_;
   int outstanding_ = 0;
+  bool throttled_ = false;
   bool in_wait_ = false;
   bool dropping_ = false;
   bool secondary_ = false;
