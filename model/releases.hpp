@@ -100,7 +100,8 @@ enum class ReleaseRule : std::uint8_t {
   trusts_fused_adam,
   prefers_cudnn_attention,
   // --- transformers: Trainer, loading, checkpointing ---
-  rank0_reads_shards,
+  maps_weights,
+  copies_slices,
   loads_as_stored,
   leaves_four_bits_on_gpu,
   saves_large_shards,

@@ -32,6 +32,8 @@ struct Parameter {
   // (fused experts: the fraction of this tensor). 1 of 1 for everything else.
   std::int64_t routed_active = 1;
   std::int64_t routed_of = 1;
+  // from_pretrained makes it of several tensors of a checkpoint, from transformers 5 on.
+  bool converted = false;
 };
 
 // One entry of named_modules(), containers included.

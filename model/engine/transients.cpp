@@ -172,16 +172,15 @@ HostAndGpu zero3_peak(const EngineConfig& config,
 
 HostAndGpu load_peak(const EngineConfig& config,
                      std::span<const EngineParameter> parameters,
-                     const LoadOptions& options) {
+                     Elements largest_module) {
   HostAndGpu peak;
   if (config.embedded) return peak;  // weights are made where they stay
-  const Elements all = total_numel(parameters, false);
   if (config.stage == 3 && config.stage3.zero_init) {
     Elements partitioned;
     for (const EngineParameter& parameter : parameters) {
       partitioned += partitioned_numel(parameter.numel, partition_ranks(config));
     }
-    peak.gpu = options.largest_module * config.model_dtype;
+    peak.gpu = largest_module * config.model_dtype;
     if (config.offload_parameter.device == OffloadDevice::none) {
       peak.gpu += partitioned * config.model_dtype;
     } else if (config.offload_parameter.device == OffloadDevice::cpu) {
@@ -197,9 +196,7 @@ HostAndGpu load_peak(const EngineConfig& config,
     }
     return peak;
   }
-  peak.gpu = all * config.model_dtype;
-  if (options.on_gpu) return peak;
-  peak.host_pageable = all * options.checkpoint_dtype * (options.state_dict_copy ? 2 : 1);
+  peak.gpu = total_numel(parameters, false) * config.model_dtype;
   return peak;
 }
 

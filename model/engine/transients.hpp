@@ -20,22 +20,15 @@ struct HostAndGpu {
   Bytes host_pinned;  // as allocated
 };
 
-// What the engine's buffers cannot know about loading.
-struct LoadOptions {
-  DType checkpoint_dtype = DType::fp32;  // in which the module is built on the host
-  Elements largest_module;               // most elements that one module has directly
-  bool state_dict_copy = true;           // weights are read beside the module they are copied into
-  bool on_gpu = false;                   // the module is built there and not on the host
-};
-
 // Building the module and moving it to the GPU, before deepspeed.initialize partitions anything.
-// Without zero.Init every rank holds the whole model, on the host in the checkpoint's dtype and
-// then on the GPU in the model's, at every stage (engine.py _configure_distributed_model). With
+// Without zero.Init every rank holds the whole model on the GPU, at every stage (engine.py
+// _configure_distributed_model); where it was until then predict/host_memory.hpp says. With
 // zero.Init a rank holds its partitions and the module under construction
-// (partition_parameters.py Init._post_init_method).
+// (partition_parameters.py Init._post_init_method). `largest_module`: the most elements that one
+// module has directly.
 HostAndGpu load_peak(const EngineConfig& config,
                      std::span<const EngineParameter> parameters,
-                     const LoadOptions& options);
+                     Elements largest_module);
 
 // deepspeed.initialize: flattening beside the originals, clones of master partitions, the first
 // optimizer step of the fp16 wrappers, gathers of create_reduce_and_remove_grad_hooks.

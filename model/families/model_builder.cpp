@@ -54,11 +54,13 @@ int ModelBuilder::parameter(std::string_view name, std::vector<std::int64_t> sha
     ZP_CHECK(modules_[later].parameters.empty(),
              "a module's own parameters stand before those of its children");
   }
+  const bool experts_in_one = routed_of_ > 1 && shape.size() == 3;
   parameters_.push_back({.name = path_of(current_, name),
                          .shape = std::move(shape),
                          .numel = Elements::of(numel),
                          .routed_active = routed_active_,
-                         .routed_of = routed_of_});
+                         .routed_of = routed_of_,
+                         .converted = experts_in_one});
   modules_[owner].parameters.push_back(index);
   return index;
 }

@@ -320,6 +320,19 @@ void note_share(Parameter* experts, std::int64_t each) {
   experts->routed_of = experts->shape.front();
 }
 
+// `converted`: parts of the names of parameters that from_pretrained makes of other tensors.
+void note_converted(const Json& document, Model& model) {
+  const Json* parts = document.find("converted");
+  if (parts == nullptr || !parts->is_array()) return;
+  for (const Json& part : parts->items()) {
+    if (!part.is_string() || part.as_string().empty()) continue;
+    for (Parameter& parameter : model.parameters) {
+      if (parameter.name.find(part.as_string()) == std::string::npos) continue;
+      parameter.converted = true;
+    }
+  }
+}
+
 // Experts in one parameter, a matrix each, of which a token uses some: `_grouped_mm` multiplies
 // rows, so many for each token, by it or by a view of it. `bmm` multiplies every token by all of
 // them (Llama 4), of which topk chose so many.
@@ -413,6 +426,7 @@ Model read_traced_document(const Json& document,
   reader.throw_problems();
   note_logits(graph, model.shape);
   note_routed(graph, model);
+  note_converted(document, model);
   const std::string dtype = optional_text(document, "dtype");
   if (dtype == "bf16") model.torch_dtype = "bfloat16";
   if (dtype == "fp16") model.torch_dtype = "float16";

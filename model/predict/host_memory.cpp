@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "model/cost/coefficients.hpp"
 #include "model/releases.hpp"
@@ -35,19 +36,88 @@ bool partitioned_from_the_start(const Plan& plan) {
   return plan.engine.stage == 3 && plan.engine.stage3.zero_init;
 }
 
-// [H1] While from_pretrained runs, on a node of r ranks, with P parameters of w bytes and shards of
-// s bytes:
-//   without zero.Init every rank builds the whole model on the host:       r (P w + s)
-//   with it, partitions are on the GPU, or on the host where weights are
-//   offloaded, and rank 0 (before 4.32 every rank) reads shards:           r p + s
-// p: a rank's partitions as allocated. Left out: page cache. A script that loads in fp32 takes
-// twice P w: the spread of the load covers it.
+// Weights that bitsandbytes quantises are read to the GPU, except where they are sharded later and
+// transformers is older than 5 (resolve_adapters.cpp).
+bool read_to_gpu(const Plan& plan) {
+  if (plan.workload.method != Method::qlora) return false;
+  if (runs_deepspeed(plan.workload)) {
+    return plan.engine.stage != 3 ||
+           plan.software.transformers_act(ReleaseRule::leaves_four_bits_on_gpu);
+  }
+  return plan.workload.engine == TrainingEngine::ddp || plan.loads_whole;
+}
+
+// The format that from_pretrained is asked for: under FSDP accelerate widens afterwards.
+DType loaded_dtype(const Plan& plan) {
+  if (runs_deepspeed(plan.workload)) return plan.engine.model_dtype;
+  if (plan.workload.engine == TrainingEngine::ddp) return plan.ddp.weight_dtype;
+  const bool as_stored = plan.software.transformers_act(ReleaseRule::loads_as_stored);
+  return as_stored ? plan.fsdp.compute_dtype : plan.fsdp.storage_dtype;
+}
+
+// A checkpoint is taken to be in safetensors, in bf16 where its config names no format.
+bool stays_mapped(const Plan& plan) {
+  const Software& software = plan.software;
+  const DType loaded = loaded_dtype(plan);
+  const std::string stored = plan.whole_model->torch_dtype.value_or("bfloat16");
+  const bool as_stored = stored == (loaded == DType::bf16   ? "bfloat16"
+                                    : loaded == DType::fp16 ? "float16"
+                                                            : "float32");
+  return as_stored && plan.workload.implementation == Implementation::hf &&
+         software.transformers_act(ReleaseRule::maps_weights) &&
+         !software.transformers_act(ReleaseRule::copies_slices);
+}
+
+// What from_pretrained makes of several tensors of the checkpoint, and its largest beside the parts
+// that it is joined of.
+Bytes converted_weights(const Plan& plan) {
+  if (plan.engine.embedded || plan.workload.implementation != Implementation::hf ||
+      !plan.software.transformers_act(ReleaseRule::fuses_experts)) {
+    return Bytes::zero();
+  }
+  Elements sum, largest;
+  for (const Parameter& parameter : plan.model->parameters) {
+    if (!parameter.converted) continue;
+    sum += parameter.numel;
+    largest = std::max(largest, parameter.numel);
+  }
+  return (sum + largest) * loaded_dtype(plan);
+}
+
+// Of a node: under FSDP its first reads, and the others get the weights from it
+// (cpu_ram_efficient_loading).
+std::int64_t loading_ranks(const Plan& plan) {
+  return plan.workload.engine == TrainingEngine::fsdp ? 1 : plan.cluster.gpus_per_node();
+}
+
+// Of one rank, without what is mapped to the checkpoint's files.
+Bytes built_weights(const Plan& plan) {
+  if (read_to_gpu(plan)) return Bytes::zero();
+  if (stays_mapped(plan)) return converted_weights(plan);
+  const bool four_bits = plan.workload.engine == TrainingEngine::fsdp &&
+                         plan.workload.method == Method::qlora;
+  Bytes sum;
+  for (const EngineParameter& parameter : plan.engine_parameters) {
+    sum += four_bits ? whole_bytes(plan.fsdp, parameter) : parameter.numel * loaded_dtype(plan);
+  }
+  return sum;
+}
+
+// [H1] While from_pretrained runs, on a node of r ranks, with P parameters of w bytes:
+//   without zero.Init every rank builds the whole model on the host, under FSDP the node's first:
+//                                                                             r P w
+//   but nothing where the files' format is the one asked for (maps_weights);
+//   with it, partitions are on the GPU, or on the host where weights are offloaded:       r p
+//   and from transformers 5 on every rank converts all experts that stand one by one in the files,
+//   x of P, its largest tensor t beside what it is made of:                        r (x + t) w
+// p: a rank's partitions as allocated. Left out: page cache, and shards that are read: safetensors
+// maps them. Measured: RssAnon of from_pretrained, 0.45 B and a mixture of 0.5 B parameters.
 Bytes load_bytes(const Plan& plan, const OutsidePasses& outside, std::int64_t ranks) {
-  const Bytes shard = std::min(kShard, all_weights(plan));
-  const Bytes own = outside.load_peak.host_pageable + outside.load_peak.host_pinned;
-  const bool all_read = !partitioned_from_the_start(plan) ||
-                        !plan.software.transformers_act(ReleaseRule::rank0_reads_shards);
-  return own * ranks + shard * (all_read ? ranks : 1);
+  if (plan.engine.embedded || partitioned_from_the_start(plan)) {
+    const Bytes own = outside.load_peak.host_pageable + outside.load_peak.host_pinned;
+    return (own + converted_weights(plan)) * ranks;
+  }
+  return built_weights(plan) * loading_ranks(plan);
 }
 
 // [H2] While a checkpoint is written: rank 0 of the job holds the gathered 16-bit weights (stage 3)
@@ -97,11 +167,13 @@ HostSums host_sums(const std::vector<EngineBuffer>& buffers) {
 }
 
 // Of the peak: processes, and weights or states by how well each is known.
-double relative_sd(const Coefficients& coefficients, const HostMemory& host, Bytes processes) {
+double relative_sd(const Plan& plan, const HostMemory& host, Bytes processes) {
+  const Coefficients& coefficients = plan.coefficients;
   const double own = static_cast<double>(processes.count()) *
                      coefficients.relative_sd(Coefficient::host_process_bytes);
-  const Coefficient spread =
-      host.peak_phase == Phase::load ? Coefficient::host_load_sd : Coefficient::host_state_sd;
+  const bool by_script = host.peak_phase == Phase::load && !partitioned_from_the_start(plan) &&
+                         !stays_mapped(plan);
+  const Coefficient spread = by_script ? Coefficient::host_load_sd : Coefficient::host_state_sd;
   const double rest = static_cast<double>((host.peak - processes).count()) * coefficients[spread];
   return std::hypot(own, rest) / static_cast<double>(host.peak.count());
 }
@@ -118,6 +190,29 @@ Bytes checkpoints_on_host(const Plan& plan, const ModelGraph& graph) {
   }
   const bool parts = plan.ds_config.boolean(Knob::activation_partition_activations).value_or(false);
   return (parts ? sum / plan.degrees.tensor : sum) * live_micro_batches(plan);
+}
+
+std::optional<Phrase> loading_sentence(const Plan& plan) {
+  if (read_to_gpu(plan)) return {};
+  const std::int64_t ranks = plan.cluster.gpus_per_node();
+  const bool shards = partitioned_from_the_start(plan);
+  const Bytes converted = converted_weights(plan) * loading_ranks(plan);
+  if (converted > Bytes::zero() && (shards || stays_mapped(plan))) {
+    return phrase(
+        "while they load, the ranks of a node make {:.1f} GiB of experts on the host of tensors "
+        "that stand one by one in the checkpoint, as transformers from 5 on does; a copy that "
+        "save_pretrained(save_original_format=False) wrote is mapped instead",
+        converted.gib());
+  }
+  const Bytes built = all_weights(plan) * loading_ranks(plan);
+  if (shards || !stays_mapped(plan) ||
+      built + process_bytes(plan, ranks) <= plan.cluster.node.host_memory.value) {
+    return {};
+  }
+  return phrase(
+      "weights stay mapped to their safetensors files while they are loaded: a script that asks for "
+      "another format takes {:.0f} GiB of each host or more",
+      built.gib());
 }
 
 Bytes host_between_steps(const Plan& plan, const std::vector<EngineBuffer>& buffers) {
@@ -153,7 +248,7 @@ void predict_host(const Plan& plan,
     host.peak_phase = phase;
   }
   prediction.nvme = sums.nvme * ranks;
-  prediction.host_relative_sd = relative_sd(plan.coefficients, host, processes);
+  prediction.host_relative_sd = relative_sd(plan, host, processes);
 }
 
 }  // namespace zeroplan

@@ -2,6 +2,7 @@
 // engine offloads, and what saving holds.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "model/engine/buffers.hpp"
@@ -15,6 +16,10 @@ namespace zeroplan {
 // What the checkpoints of one micro-batch take in host memory: a rank's inputs of checkpointed
 // blocks, where activations are offloaded.
 Bytes checkpoints_on_host(const Plan& plan, const ModelGraph& graph);
+
+// What is taken for granted of loading: that weights stay mapped to their files where another way
+// would fill the host, or what transformers makes of them there.
+std::optional<Phrase> loading_sentence(const Plan& plan);
 
 // What a node's ranks hold between steps: the processes, and the engine's host buffers as
 // allocated.

@@ -9,6 +9,7 @@
 #include "model/plan/trainer.hpp"
 #include "model/predict/gather_timeline.hpp"
 #include "model/predict/graph_options.hpp"
+#include "model/predict/host_memory.hpp"
 #include "model/predict/job_time.hpp"
 #include "model/predict/memory_intervals.hpp"
 #include "model/predict/memory_prediction.hpp"
@@ -151,15 +152,10 @@ Verdict judge_phases(const Plan& plan,
 // Without zero.Init every rank builds the whole model and moves it to its GPU before anything is
 // partitioned (runtime/engine.py _configure_distributed_model).
 Phrase zero_init_sentence(const Plan& plan, const ParameterCounts& counts) {
-  const double gigabytes =
-      static_cast<double>((counts.total * plan.engine.model_dtype).count()) / 1e9;
-  const std::int64_t ranks = plan.cluster.gpus_per_node();
   return phrase(
       "weights are partitioned while they are built (zero.Init): without it loading takes {:.1f} "
-      "GB "
-      "on each GPU and {:.0f} GB on each host",
-      gigabytes,
-      gigabytes * static_cast<double>(ranks));
+      "GB on each GPU",
+      static_cast<double>((counts.total * plan.engine.model_dtype).count()) / 1e9);
 }
 
 std::vector<Phrase> assumptions_of(const Plan& plan, const std::vector<Phrase>& of_graph) {
@@ -303,6 +299,12 @@ StepResult assemble(const Plan& plan, PredictionParts parts, const PredictOption
   take_parameters(plan, result);
   result.assumptions = assumptions_of(plan, parts.graph_assumptions);
   result.warnings = warnings_of(plan, step.warnings);
+  if (const auto loading = loading_sentence(plan)) {
+    const HostMemory& host = result.host;
+    const bool short_of_it = host.peak_phase == Phase::load &&
+                             (result.host_condition || host.peak > host.capacity);
+    (short_of_it ? result.warnings : result.assumptions).push_back(*loading);
+  }
   const JobQuestion question{step.time.total, step.of_analytic, options.checkpoint_bandwidth};
   result.job = job_time(plan, question, result.assumptions);
   return result;

@@ -4,7 +4,6 @@
 
 #include "model/engine/partition.hpp"
 #include "model/implementations/embedded_memory.hpp"
-#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -48,13 +47,7 @@ OutsidePasses outside_passes(const Plan& plan,
   const std::span<const EngineParameter> parameters = plan.engine_parameters;
   const Elements module = largest_module(*plan.model, parameters);
   OutsidePasses outside;
-  LoadOptions options;
-  options.checkpoint_dtype = config.model_dtype;
-  options.largest_module = module;
-  options.state_dict_copy = false;  // shards are read one at a time (host_memory.cpp)
-  options.on_gpu = plan.loads_whole && plan.workload.method == Method::qlora &&
-                   plan.software.transformers_act(ReleaseRule::leaves_four_bits_on_gpu);
-  outside.load_peak = load_peak(config, parameters, options);
+  outside.load_peak = load_peak(config, parameters, module);
   outside.init_peak = initialization_peak(config, parameters, gpu_room);
   const HostAndGpu step = step_temporaries(config, parameters);
   const HostAndGpu save = save_peak(config, parameters, module);

@@ -312,13 +312,6 @@ OutsidePasses fsdp_outside(const Plan& plan,
     // The first unit's shard stands beside all of it.
     outside.init = outside.load;
     at(outside.init, kTemporaries) += block;
-  } else if (plan.workload.method == Method::qlora) {
-    // On the host of the node's first rank alone, which the others get it from.
-    Bytes whole;
-    for (const EngineParameter& parameter : plan.engine_parameters) {
-      whole += whole_bytes(config, parameter);
-    }
-    outside.load_peak.host_pageable = whole / plan.cluster.gpus_per_node();
   }
   outside.save = held_after(buffers, EngineMoment::after_step, steps);
   at(outside.save, kParameters) += block + root;

@@ -124,6 +124,23 @@ def _runs(traced, grid, like, at):
                       "--batches and --sequences name other sizes")
 
 
+def _converted(model):
+    """Parts of names of parameters that from_pretrained makes of other tensors of a checkpoint, from transformers 5 on: experts stand one by one in files."""
+    try:
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import Chunk, WeightConverter
+    except ImportError:
+        return []
+    if model.config.model_type == "qwen3_5_moe":  # whose files have the experts as the class has them
+        return []
+    targets = set()
+    for step in get_model_conversion_mapping(model):
+        if isinstance(step, WeightConverter) and not all(isinstance(operation, Chunk) for operation in step.operations):
+            targets.update(step.target_patterns)
+    names = [name for name, _ in model.named_parameters()]
+    return sorted(target for target in targets if any(target in name for name in names))
+
+
 def document_and_shapes(traced, options, batches=None, sequences=None, like=None, at=0):
     """The document, and the shape of every tensor by its number; at the usual batches and sequences where none are given.
 
@@ -175,4 +192,7 @@ def document_and_shapes(traced, options, batches=None, sequences=None, like=None
         import transformers
 
         result["software"]["transformers"] = transformers.__version__
+        converted = _converted(model)
+        if converted:
+            result["converted"] = converted
     return result, shapes
