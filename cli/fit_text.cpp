@@ -126,16 +126,6 @@ bool is_most_frugal(const FitAnswer& answer) {
   return best.plan.workload.micro_batch_size == 1 && ways_that_fit(answer) == 1;
 }
 
-// "ZeRO-2 does not: GPU memory needs 78.4 GiB and a margin of 3.1 GiB (95 %), has 79.2 GiB".
-Phrase lack_text(const StrategyResult& row) {
-  const Limit& limit = row.result.limits.front();
-  const Phrase needs = needs_text(limit);
-  const std::string what = plain_name(name(kResourceNames, limit.resource));
-  return row.simulated
-             ? phrase("{} does not: {} {}", describe(row.strategy), what, needs)
-             : phrase("{} does not, by the estimate: {} {}", describe(row.strategy), what, needs);
-}
-
 // Of what is simpler and does not fit: what needs the least, and how much of it.
 Phrase why_text(const FitAnswer& answer) {
   const StrategyResult& best = answer.strategies[*answer.recommended];

@@ -44,6 +44,7 @@ constexpr std::array kForeign = {
     ForeignFlag{"tp|tensorparallelsize|tensormodelparallelsize", "--tensor-parallel N"},
     ForeignFlag{"sp|cp|ulysses|contextparallelsize|sequenceparallelsize", "--sequence-parallel N"},
     ForeignFlag{"deepspeedconfig|dsconfigfile|deepspeedconfigfile", "--ds-config FILE"},
+    ForeignFlag{"launcher", "-o DIR"},  // whose run.sh starts the ranks
     ForeignFlag{"language|locale", "--lang en|zh"},
     ForeignFlag{"out|outputdir|o|outdir", "--output"},
 };

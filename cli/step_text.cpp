@@ -63,6 +63,15 @@ Phrase needs_text(const Limit& limit) {
   return text;
 }
 
+Phrase lack_text(const StrategyResult& row) {
+  const Limit& limit = row.result.limits.front();
+  const Phrase needs = needs_text(limit);
+  const std::string what = plain_name(name(kResourceNames, limit.resource));
+  return row.simulated
+             ? phrase("{} does not: {} {}", describe(row.strategy), what, needs)
+             : phrase("{} does not, by the estimate: {} {}", describe(row.strategy), what, needs);
+}
+
 Phrase generation_text(const Plan& plan) {
   if (plan.trainer == nullptr || !plan.trainer->generates()) return "";
   return phrase(

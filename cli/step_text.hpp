@@ -6,6 +6,7 @@
 #include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
+#include "tuner/fit_answer.hpp"
 
 namespace zeroplan {
 
@@ -21,6 +22,9 @@ std::string probability_text(const StepResult& result);
 
 // "needs 42.4 GiB and a margin of 1.9 GiB (95 %), has 44.3 GiB".
 Phrase needs_text(const Limit& limit);
+
+// "ZeRO-2 does not: GPU memory needs 78.4 GiB and a margin of 3.1 GiB (95 %), has 79.2 GiB".
+Phrase lack_text(const StrategyResult& row);
 
 // Where the trainer generates, whose seconds no step has: said before the step's time. Else
 // nothing.

@@ -214,6 +214,8 @@ Phrase largest_text(const std::optional<LargestModel>& largest) {
          phrase("  host memory needs {} per node, taken to have {}\n",
                 gib_text(result.host.peak),
                 gib_text(result.host.capacity)) +
+         (largest->larger ? phrase("  a larger one: {}\n", lack_text(*largest->larger))
+                          : Phrase()) +
          generation_text(best.plan);
 }
 

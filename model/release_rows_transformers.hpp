@@ -9,14 +9,15 @@ namespace zeroplan::release_tables {
 
 inline constexpr std::array kTransformersRows{
     // --- transformers: Trainer, loading, checkpointing ---
-    ReleaseRow{ReleaseRule::maps_weights,
-               Package::transformers,
-               {4, 43, 0},
-               {},
-               "weights that a safetensors file has in the format asked for stay mapped to it, and "
-               "take no memory of the host",
-               "RssAnon of from_pretrained, measured with 4.36 to 4.57 and 5.17: all of the model up "
-               "to 4.42, nothing from 4.43 on"},
+    ReleaseRow{
+        ReleaseRule::maps_weights,
+        Package::transformers,
+        {4, 43, 0},
+        {},
+        "weights that a safetensors file has in the format asked for stay mapped to it, and "
+        "take no memory of the host",
+        "RssAnon of from_pretrained, measured with 4.36 to 4.57 and 5.17: all of the model up "
+        "to 4.42, nothing from 4.43 on"},
     ReleaseRow{ReleaseRule::copies_slices,
                Package::transformers,
                {4, 50, 0},
@@ -413,12 +414,6 @@ inline constexpr std::array kTransformersRows{
                {},
                "BERT's token types are gathered, not looked up",
                "modeling_bert.py of 5.0"},
-    ReleaseRow{ReleaseRule::linear_attention_described,
-               Package::transformers,
-               {5, 13, 0},
-               {},
-               "linear attention is described from here on",
-               "modeling_qwen3_5.py of 5.17"},
 };
 
 }  // namespace zeroplan::release_tables

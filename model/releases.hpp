@@ -167,7 +167,6 @@ enum class ReleaseRule : std::uint8_t {
   experts_undescribed,
   fuses_experts,
   bert_gathers_types,
-  linear_attention_described,
   // --- TRL: trainers of several models ---
   trl_rewrites_dpo,
   trl_copies_shifted_logits,

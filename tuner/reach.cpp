@@ -185,7 +185,13 @@ std::optional<LargestModel> largest_model(const Scenario& scenario, const Predic
   if (n == 0) return std::nullopt;
   auto best = found_roughly(with(n), options);
   if (!best) return std::nullopt;
-  return LargestModel{size(n), std::move(*best)};
+  LargestModel largest{size(n), std::move(*best), std::nullopt};
+  std::vector<StrategyResult> next = estimated(with(n + 1), options);
+  std::erase_if(next, [&](const StrategyResult& row) {
+    return row.result.limits.empty() || !same_placement(row.strategy, largest.best.strategy);
+  });
+  if (!next.empty()) largest.larger = nearest_of(next);
+  return largest;
 }
 
 }  // namespace zeroplan

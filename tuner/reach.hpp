@@ -49,6 +49,7 @@ LongestSequences longest_sequence(const Scenario& scenario, const PredictOptions
 struct LargestModel {
   std::string size;  // "13.2B"
   StrategyResult best;
+  std::optional<StrategyResult> larger;  // the next size placed so, with its limit
 };
 std::optional<LargestModel> largest_model(const Scenario& scenario,
                                           const PredictOptions& options = {});

@@ -47,6 +47,7 @@ constexpr std::array kUnplanned = {
               "a model that is frozen in part"},
     Unplanned{"lisa_activated_layers", "layers that are trained in turn"},
     Unplanned{"deepspeed_autotp_size|autotp_size", "DeepSpeed's AutoTP"},
+    Unplanned{"rloo_k|normalize_advantages|reward_clip_range", "TRL's RLOOTrainer"},
 };
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <array>
 
 #include "model/families/family.hpp"
-#include "model/families/text_decoder.hpp"
 
 namespace zeroplan::families {
 
@@ -44,10 +43,7 @@ constexpr std::array kFamilies = {
     Family{"qwen2", "Qwen2Config", build_llama_like},
     Family{"qwen2_moe", "Qwen2MoeConfig", build_llama_like},
     Family{"qwen3", "Qwen3Config", build_llama_like},
-    Family{"qwen3_5_moe_text", "Qwen3_5MoeTextConfig", build_hybrid},
-    Family{"qwen3_5_text", "Qwen3_5TextConfig", build_hybrid},
     Family{"qwen3_moe", "Qwen3MoeConfig", build_llama_like},
-    Family{"qwen3_next", "Qwen3NextConfig", build_hybrid},
     Family{"roberta", "RobertaConfig", build_bert},
     Family{"smollm3", "SmolLM3Config", build_llama_like},
     Family{"starcoder2", "Starcoder2Config", build_llama_like},

@@ -19,19 +19,70 @@ namespace {
 
 using Values = RecordedValues;
 
-// A layer's part of a rule, by its key: the item of a list for layer `i` of `count`, for "<key"
-// whether it is one of the first so many, for "%key" whether it ends a period, for "$key" whether
-// it is the last of its value in a list. Null: nothing.
-Json said_of_layer(std::string_view key, std::size_t i, std::size_t count, const Values& values) {
-  const char sort = key.front();
-  if (sort != '<' && sort != '%') {
-    const Json* list = values.find(sort == '$' ? key.substr(1) : key);
-    if (list == nullptr || list->items().size() != count) return {};
-    const std::vector<Json>& all = list->items();
-    if (sort != '$') return all[i];
-    const auto next = all.begin() + static_cast<std::ptrdiff_t>(i) + 1;
-    return Json(std::find(next, all.end(), all[i]) == all.end());
+// Lists of layers' sorts as the config says them; of those that it lacks, what the class repeats.
+class LayerLists {
+ public:
+  // `layers`: of a recorded document. Throws NotRecorded where the class would make a list that it
+  // lacks by other keys, which have other values than when it was recorded.
+  LayerLists(const Json& layers, std::size_t count, const Values& values)
+      : absent_(layers.find("absent")), count_(count), values_(values) {
+    if (absent_ == nullptr) return;
+    for (const auto& [key, made] : absent_->members()) {
+      const Json* read = is_said(key) ? nullptr : made.find("by");
+      if (read == nullptr) continue;
+      for (const auto& [name, usual] : read->members()) {
+        const Json* said = values_.find(name);
+        if (said != nullptr && !said->is_null() && *said != usual) {
+          throw NotRecorded{name,
+                            usual.is_null() ? phrase("no such key") : phrase("{}", usual.dump())};
+        }
+      }
+    }
   }
+
+  bool is_said(std::string_view key) const {
+    const Json* said = values_.find(key);
+    return said != nullptr && !said->is_null();
+  }
+
+  // Null: nothing.
+  Json item(std::string_view key, std::size_t i) const {
+    if (is_said(key)) {
+      const Json& said = *values_.find(key);
+      return said.is_array() && said.items().size() == count_ ? said.items()[i] : Json();
+    }
+    const Json* made = absent_ == nullptr ? nullptr : absent_->find(key);
+    const Json* cycle = made == nullptr ? nullptr : made->find("cycle");
+    return cycle == nullptr ? Json() : cycle->items()[i % cycle->items().size()];
+  }
+
+  bool is_last_of_its_value(std::string_view key, std::size_t i) const {
+    const Json own = item(key, i);
+    for (std::size_t next = i + 1; next < count_; ++next) {
+      if (item(key, next) == own) return false;
+    }
+    return true;
+  }
+
+ private:
+  const Json* absent_;
+  std::size_t count_;
+  const Values& values_;
+};
+
+// A layer's part of a rule, by its key: the item of a list, for "<key" whether it is one of the
+// first so many, for "%key" whether it ends a period, for "$key" whether it is the last of its
+// value in a list. Null: nothing.
+Json said_of_layer(std::string_view key,
+                   std::size_t i,
+                   const LayerLists& lists,
+                   const Values& values) {
+  const char sort = key.front();
+  if (sort == '$') {
+    key.remove_prefix(1);
+    return lists.item(key, i).is_null() ? Json() : Json(lists.is_last_of_its_value(key, i));
+  }
+  if (sort != '<' && sort != '%') return lists.item(key, i);
   const auto size = values.size(key.substr(1));
   if (!size) return {};
   const auto at = static_cast<std::int64_t>(i);
@@ -39,32 +90,21 @@ Json said_of_layer(std::string_view key, std::size_t i, std::size_t count, const
   return *size > 0 ? Json((at + 1) % *size == 0) : Json();
 }
 
-// Kinds that the class repeats for configs that have none of the lists which tell them.
-std::optional<std::size_t> kind_in_cycle(const Json& rule, std::size_t i, const Values& values) {
-  for (const Json& key : rule.find("without")->items()) {
-    const Json* said = values.find(key.as_string());
-    if (said != nullptr && !said->is_null()) return std::nullopt;
-  }
-  const std::vector<Json>& cycle = rule.find("cycle")->items();
-  return static_cast<std::size_t>(cycle[i % cycle.size()].as_integer());
-}
-
-// Whether the config has all keys of the rule.
-bool is_asked(const Json& rule, std::size_t count, const Values& values) {
+// Whether the config has all lists of the rule.
+bool is_asked(const Json& rule, const LayerLists& lists, const Values& values) {
   const std::vector<Json>& keys = rule.find("by")->items();
   return std::all_of(keys.begin(), keys.end(), [&](const Json& key) {
-    return !said_of_layer(key.as_string(), 0, count, values).is_null();
+    return !said_of_layer(key.as_string(), 0, lists, values).is_null();
   });
 }
 
 std::optional<std::size_t> kind_by(const Json& rule,
                                    std::size_t i,
-                                   std::size_t count,
+                                   const LayerLists& lists,
                                    const Values& values) {
-  if (rule.find("cycle") != nullptr) return kind_in_cycle(rule, i, values);
   Json row = Json::array();
   for (const Json& key : rule.find("by")->items()) {
-    row.push_back(said_of_layer(key.as_string(), i, count, values));
+    row.push_back(said_of_layer(key.as_string(), i, lists, values));
   }
   if (row.items().empty()) return 0;
   for (const Json& known : rule.find("values")->items()) {
@@ -85,16 +125,17 @@ std::int64_t layers_of(const Values& values, const std::string& key) {
 // The kind of each layer by the first rule whose keys the config has.
 std::vector<std::size_t> kinds_of(const Json& layers, const Values& values) {
   const auto count = static_cast<std::size_t>(layers_of(values, layers.find("count")->as_string()));
+  const LayerLists lists(layers, count, values);
   for (const Json& rule : layers.find("rules")->items()) {
     std::vector<std::size_t> kinds;
     for (std::size_t i = 0; i < count; ++i) {
-      const std::optional<std::size_t> kind = kind_by(rule, i, count, values);
+      const std::optional<std::size_t> kind = kind_by(rule, i, lists, values);
       if (!kind) break;
       kinds.push_back(*kind);
     }
     if (kinds.size() == count) return kinds;
     // The first rule, the lists of the config, is not overruled by those behind it.
-    if (&rule == &layers.find("rules")->items().front() && is_asked(rule, count, values)) break;
+    if (&rule == &layers.find("rules")->items().front() && is_asked(rule, lists, values)) break;
   }
   const std::vector<Json>& by = layers.find("rules")->items().front().find("by")->items();
   const std::string key = by.empty() ? "" : by.front().as_string();

@@ -79,41 +79,6 @@ Tensor repeat_heads(Tape& t, const Tensor& x, std::int64_t count) {
   return view(t, copy, Shape{x.size(0), x.size(1), x.size(2) * count, x.size(3)});
 }
 
-// A convolution of each channel by itself over positions, with k - 1 zeros on both sides: x is
-// (b, channels, s) with positions last in memory or not, the result (b, channels, s + k - 1). cuDNN
-// and _conv_depthwise2d read contiguous input (Convolution.cpp).
-Tensor depthwise_conv1d(Tape& t, const Tensor& x, const Tensor& weight) {
-  const bool trains = t.trains({&x, &weight});
-  Tensor saved;
-  if (trains) saved = t.save(x);
-  const std::int64_t kernel = weight.size(-1);
-  Tensor out;
-  {
-    const Tensor dense = x.shape().contiguous()
-                             ? x.detached()
-                             : pointwise(t, "contiguous", x, x.shape().as_contiguous());
-    out = t.empty(Shape{x.size(0), x.size(1), x.size(2) + kernel - 1}, x.dtype());
-    t.launch({.name = "cudnn_convolution", .traffic = dense.bytes() + out.bytes()});
-  }
-  if (!trains) return out;
-  t.record({&out}, {&x, &weight}, [saved, shape = weight.shape()](Backward& b) {
-    Tape& tape = b.tape;
-    const Tensor gradient = contiguous(tape, b.gradient());
-    const Tensor dense = saved.shape().contiguous()
-                             ? saved
-                             : pointwise(tape, "contiguous", saved, saved.shape().as_contiguous());
-    Tensor dx, dweight;
-    if (b.needs(0)) dx = tape.empty(saved.shape().as_contiguous(), gradient.dtype());
-    if (b.needs(1)) dweight = tape.empty(shape.as_contiguous(), gradient.dtype());
-    tape.launch({.name = "convolution_backward",
-                 .traffic = (dense.bytes() + gradient.bytes()) * 2,
-                 .kernels = 2});
-    if (dx.defined()) b.give(0, std::move(dx));
-    if (dweight.defined()) b.give(1, std::move(dweight));
-  });
-  return out;
-}
-
 namespace {
 
 // linalg_solve_triangular of contiguous matrices: one new tensor (BatchLinearAlgebra.cpp), and the

@@ -26,9 +26,6 @@ Tensor repeat_heads(Tape& t, const Tensor& x, std::int64_t count);
 Tensor write_slice(Tape& t, const Tensor& whole, const Tensor& part);
 
 // --- products ---
-// A convolution of each channel by itself over positions, with k - 1 zeros on both sides: x is
-// (b, channels, s), the weight (channels, 1, k), the result (b, channels, s + k - 1).
-Tensor depthwise_conv1d(Tape& t, const Tensor& x, const Tensor& weight);
 // torch.linalg.solve_triangular(matrix, right, upper=False, unitriangular=True)
 Tensor solve_triangular(Tape& t, const Tensor& matrix, const Tensor& right);
 

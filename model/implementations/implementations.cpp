@@ -8,7 +8,6 @@
 #include "model/graph/traced_graph.hpp"
 #include "model/implementations/families.hpp"
 #include "model/implementations/hf_delta_rule.hpp"
-#include "model/implementations/hf_text_models.hpp"
 #include "model/implementations/traced.hpp"
 
 namespace zeroplan {
@@ -29,7 +28,6 @@ constexpr std::array kFamilies = {
     Family{"gpt2", hf::build_gpt2, false, embedded::build_gpt2},
     Family{"gpt_neox", hf::build_gpt_neox},
     Family{"clipped_decoder", hf::build_decoder},
-    Family{"hybrid", hf::build_hybrid},
     Family{"opt", hf::build_opt, true},
     Family{"bloom", hf::build_bloom, false, embedded::build_bloom},
     Family{"bert", hf::build_bert, true, embedded::build_bert},
@@ -142,8 +140,7 @@ ModelGraph build_two(const Model& model, const GraphOptions& options) {
 
 bool has_linear_attention(const Model& model) {
   const TracedGraph* traced = traced_graph_of(model);
-  return traced != nullptr ? has_operation(*traced, hf::kDeltaRule)
-                           : model.implementation_family == "hybrid";
+  return traced != nullptr && has_operation(*traced, hf::kDeltaRule);
 }
 
 ModelGraph build_graph(const Model& model, const GraphOptions& options) {

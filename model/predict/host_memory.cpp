@@ -94,8 +94,8 @@ std::int64_t loading_ranks(const Plan& plan) {
 Bytes built_weights(const Plan& plan) {
   if (read_to_gpu(plan)) return Bytes::zero();
   if (stays_mapped(plan)) return converted_weights(plan);
-  const bool four_bits = plan.workload.engine == TrainingEngine::fsdp &&
-                         plan.workload.method == Method::qlora;
+  const bool four_bits =
+      plan.workload.engine == TrainingEngine::fsdp && plan.workload.method == Method::qlora;
   Bytes sum;
   for (const EngineParameter& parameter : plan.engine_parameters) {
     sum += four_bits ? whole_bytes(plan.fsdp, parameter) : parameter.numel * loaded_dtype(plan);
@@ -171,8 +171,8 @@ double relative_sd(const Plan& plan, const HostMemory& host, Bytes processes) {
   const Coefficients& coefficients = plan.coefficients;
   const double own = static_cast<double>(processes.count()) *
                      coefficients.relative_sd(Coefficient::host_process_bytes);
-  const bool by_script = host.peak_phase == Phase::load && !partitioned_from_the_start(plan) &&
-                         !stays_mapped(plan);
+  const bool by_script =
+      host.peak_phase == Phase::load && !partitioned_from_the_start(plan) && !stays_mapped(plan);
   const Coefficient spread = by_script ? Coefficient::host_load_sd : Coefficient::host_state_sd;
   const double rest = static_cast<double>((host.peak - processes).count()) * coefficients[spread];
   return std::hypot(own, rest) / static_cast<double>(host.peak.count());
@@ -210,7 +210,8 @@ std::optional<Phrase> loading_sentence(const Plan& plan) {
     return {};
   }
   return phrase(
-      "weights stay mapped to their safetensors files while they are loaded: a script that asks for "
+      "weights stay mapped to their safetensors files while they are loaded: a script that asks "
+      "for "
       "another format takes {:.0f} GiB of each host or more",
       built.gib());
 }

@@ -301,8 +301,8 @@ StepResult assemble(const Plan& plan, PredictionParts parts, const PredictOption
   result.warnings = warnings_of(plan, step.warnings);
   if (const auto loading = loading_sentence(plan)) {
     const HostMemory& host = result.host;
-    const bool short_of_it = host.peak_phase == Phase::load &&
-                             (result.host_condition || host.peak > host.capacity);
+    const bool short_of_it =
+        host.peak_phase == Phase::load && (result.host_condition || host.peak > host.capacity);
     (short_of_it ? result.warnings : result.assumptions).push_back(*loading);
   }
   const JobQuestion question{step.time.total, step.of_analytic, options.checkpoint_bandwidth};

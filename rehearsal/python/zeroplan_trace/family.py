@@ -5,10 +5,13 @@ that changes nothing is free, one that changes numbers is a symbol, one that cha
 A size that is no sum of products of symbols is a Problem, never an approximation.
 """
 
+import ast
 import copy
+import inspect
 import itertools
 import json
 import random
+import re
 
 from .config_keys import (LATENT_HEADS, LAYERS, OTHER_LAYERS, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_window, last, others,
                           sizes_of, switched)
@@ -320,6 +323,28 @@ class Class:
                 continue
         return 4
 
+    def list_without(self, key, said):
+        """What the class makes of a config that says only this, as a list; none where it makes none."""
+        try:
+            value = self.flat(self.config(said)).get(key)
+        except Exception:
+            return []
+        return value if isinstance(value, list) else []
+
+    def read_for(self, key):
+        """Keys that the config's class takes by name without keeping them, where they change that list; each with its usual value."""
+        whole = self.config({})
+        owner = getattr(whole, self.text[:-1]) if self.text else whole
+        usual, read = self.list_without(key, {}), {}
+        for name, otherwise in re.findall(r'kwargs\.(?:pop|get)\("(\w+)"(?:, *([^()]*?))?\)', inspect.getsource(type(owner))):
+            if self.text + name in self.defaults:
+                continue
+            value = ast.literal_eval(otherwise) if otherwise and re.fullmatch(r"None|\d+", otherwise) else None
+            tried = [number for number in (1, 2, 3, 5) if number != value]
+            if any(self.list_without(key, {self.text + name: number}) not in (usual, []) for number in tried):
+                read[self.text + name] = value
+        return read
+
     def usual(self, keys):
         """Values of keys that a config does not say; null where the class makes them of others."""
         usual = {key: self.defaults.get(key) for key in keys}
@@ -438,7 +463,8 @@ class Variant:
         told = {key[1:] for rule in rules for key in rule["by"] if key[0] in "<%"}
         if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and key not in told):
             return Variant(known, self.grouped, self.tied, self.long, self.switched).row()
-        rules += self._cycle(rules)
+        if absent := self._absent(rules):
+            graph["layers"]["absent"] = absent
         ties = () if self.tied is None else known.tie_keys
         row = {
             "when": {key: self.tied for key in ties},
@@ -480,23 +506,24 @@ class Variant:
         known.kept |= kept
         return not kept
 
-    def _cycle(self, rules):
-        """Where all rules ask lists: the kinds as the class repeats them for a config that has no such list."""
-        known, keys = self.known, rules[0]["by"]
-        asks = [[key for key in rule["by"] if key[0] not in "<%$"] for rule in rules]
-        if not all(asks) or asks[0] != keys:
-            return []
-        kind_of = {json.dumps(values): kind for values, kind in rules[0]["values"]}
-        layers = known.defaults[known.layers_key]
-        kinds = []
-        for count in (layers, layers + 1, layers + 3):
-            usual = known.flat(known.config({known.layers_key: count}))
-            kinds.append([kind_of.get(json.dumps(row)) for row in zip(*(usual.get(key) or [] for key in keys))])
-        for length in range(1, layers // 2 + 1):
-            cycle = kinds[0][:length]
-            if None not in cycle and all(len(one) >= layers and all(kind == cycle[i % length] for i, kind in enumerate(one)) for one in kinds):
-                return [{"by": [], "without": keys, "cycle": cycle}]
-        return []
+    def _absent(self, rules):
+        """Of lists that rules ask: what the class repeats for a config without one, and keys that it reads for it and keeps nowhere, with their usual values."""
+        known = self.known
+        layers, absent = known.defaults[known.layers_key], {}
+        needed = all(any(key[0] not in "<%" for key in rule["by"]) for rule in rules)  # no rule goes without a list
+        for key in sorted({key.lstrip("$") for rule in rules for key in rule["by"] if key[0] not in "<%"}):
+            usual = [known.list_without(key, {known.layers_key: count}) for count in (layers, layers + 1, layers + 3)]
+            row = {}
+            for length in range(1, layers // 2 + 1) if needed else ():
+                cycle = usual[0][:length]
+                if cycle and all(len(one) >= layers and all(value == cycle[i % length] for i, value in enumerate(one)) for one in usual):
+                    row["cycle"] = cycle
+                    break
+            if read := known.read_for(key):
+                row["by"] = read
+            if row:
+                absent[key] = row
+        return absent
 
     def _around_layers(self, document, config):
         """What a document has beside its layers."""

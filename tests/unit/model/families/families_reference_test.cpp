@@ -97,7 +97,7 @@ TEST_CASE("families list parameters and modules exactly as transformers does") {
   REQUIRE(reference().find("layouts")->items().size() > 50);
   CHECK(check_layouts(reference(), ExpertLayout::modules) == 0);
   REQUIRE(reference_5().find("layouts")->items().size() >= 6);
-  CHECK(check_layouts(reference_5(), ExpertLayout::fused) == 5);
+  CHECK(check_layouts(reference_5(), ExpertLayout::fused) == 9);
 }
 
 TEST_CASE("presets count what transformers counts at full size") {

@@ -102,8 +102,8 @@ TEST_CASE("a list of layers that the config lacks is replaced by the number that
 TEST_CASE("a config without a list of layers has the kinds as the class repeats them") {
   Json repeated = family();
   Json& layers = repeated["documents"].items().front()["graph"]["layers"];
-  layers["rules"] = json(R"([{"by": ["types"], "values": [[["one"], 0], [["two"], 1]]},
-                             {"by": [], "without": ["types"], "cycle": [0, 1, 1]}])");
+  layers["rules"] = json(R"([{"by": ["types"], "values": [[["one"], 0], [["two"], 1]]}])");
+  layers["absent"] = json(R"({"types": {"cycle": ["one", "two", "two"], "by": {"every": 3}}})");
   const auto types = [&](const std::string& config) {
     const RecordedClass found =
         read_recorded(repeated, "test", json(config), ModelUse{.sequence_length = 99});
@@ -117,6 +117,10 @@ TEST_CASE("a config without a list of layers has the kinds as the class repeats 
   CHECK(types(R"({"kv": 2, "depth": 4})") == "One M Two Two One M ");
   CHECK(types(R"({"kv": 2, "depth": 2, "types": ["two", "one"]})") == "Two One M ");
   CHECK(types(R"({"kv": 2, "depth": 2, "types": ["two", "three"]})") == "types");
+  // A key that the class reads for the list, and keeps nowhere: without the list it counts.
+  CHECK(types(R"({"kv": 2, "depth": 4, "every": 3})") == "One M Two Two One M ");
+  CHECK(types(R"({"kv": 2, "depth": 4, "every": 2})") == "every");
+  CHECK(types(R"({"kv": 2, "depth": 2, "every": 2, "types": ["two", "one"]})") == "Two One M ");
 }
 
 TEST_CASE("the last layer of its type may be another kind") {
@@ -290,9 +294,11 @@ TEST_CASE("every class of data/families gives a document that is planned") {
             heads->find("grouped")->as_boolean() ? 4 : 16;
       }
       if (const Json* wide = document.find("wide_values")) {
+        const Json* turned = document.find("fixed")->find(text + "qk_rope_head_dim");
+        const std::int64_t rotary = turned != nullptr ? turned->as_integer() : 32;
         place(config, text + "qk_nope_head_dim") = 64;
-        place(config, text + "qk_rope_head_dim") = 32;
-        place(config, text + "v_head_dim") = wide->as_boolean() ? 96 : 64;
+        place(config, text + "qk_rope_head_dim") = rotary;
+        place(config, text + "v_head_dim") = wide->as_boolean() ? 64 + rotary : 64;
       }
       if (const Json* width = document.find("width")) {
         place(config, width->find("of")->as_string()) = 16;

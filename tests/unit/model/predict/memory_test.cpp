@@ -214,7 +214,8 @@ Bytes loading(const Setup& setup) {
 // bf16: 893 MiB of 893 up to 4.42.4, 550 with 4.50.3, nothing with 4.43.4 and from 4.52 on.
 TEST_CASE("Weights in the format of their files are mapped; others every rank builds on the host") {
   for (const char* transformers : {"4.42.4", "4.43.4", "4.50.3", "4.52.4", "5.17.0"}) {
-    const bool maps = transformers != std::string("4.42.4") && transformers != std::string("4.50.3");
+    const bool maps =
+        transformers != std::string("4.42.4") && transformers != std::string("4.50.3");
     Setup setup{.gpus = 4};
     setup.software = R"({"transformers":")" + std::string(transformers) + "\"}";
     CHECK(loading(setup) == (maps ? Bytes::zero() : elements(plan_of(setup), 2) * 4));
@@ -233,8 +234,8 @@ TEST_CASE("Weights in the format of their files are mapped; others every rank bu
 }
 
 // Rehearsed on two ranks at stage 3, transformers 5.17, a Qwen3-MoE whose experts take 864 MiB:
-// RssAnon of each rank grows by 964 MiB and goes back; without stage 3 by 954. A copy that was saved
-// as the class has its experts takes nothing.
+// RssAnon of each rank grows by 964 MiB and goes back; without stage 3 by 954. A copy that was
+// saved as the class has its experts takes nothing.
 TEST_CASE("From transformers 5 on every rank joins all experts on the host while it loads") {
   const std::string experts = R"(,"vocab_size":1024,"tie_word_embeddings":false,
       "num_experts":8,"num_experts_per_tok":2,"moe_intermediate_size":256,"head_dim":128)";
