@@ -288,6 +288,12 @@ Phrase host_memory_text(const FitAnswer& answer) {
                          names_of(answer.usual_host->needs),
                          flags_of(answer.usual_host->needs)));
     }
+    if (const auto& remedy = answer.usual_host->remedy) {
+      text.append(phrase("; {}: {}, {:.0f} tokens/s per GPU",
+                         remedy->change,
+                         full_name(remedy->best),
+                         speed_of(remedy->best)));
+    }
     text += "\n";
   }
   for (const std::size_t index : answer.behind_host_memory) {

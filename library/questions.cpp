@@ -47,6 +47,7 @@ constexpr std::array kTexts = {
     TextField{ScenarioKey::precision, &Said1::precision},
     TextField{ScenarioKey::weights_dtype, &Said1::weights_dtype},
     TextField{ScenarioKey::load_device, &Said1::load_device},
+    TextField{ScenarioKey::loading, &Said1::loading},
     TextField{ScenarioKey::optimizer, &Said1::optimizer},
     TextField{ScenarioKey::attention, &Said1::attention},
     TextField{ScenarioKey::linear_attention, &Said1::linear_attention},

@@ -34,6 +34,12 @@ inline constexpr EnumNames<ActivationCheckpointing, 3> kActivationCheckpointingN
 enum class ActivationOffload { none, cpu };
 inline constexpr EnumNames<ActivationOffload, 2> kActivationOffloadNames{{"none", "cpu"}};
 
+// How from_pretrained brings the weights: a published checkpoint, under zero.Init at stage 3 and by
+// the first rank of a node under FSDP; the whole model by every rank; or a checkpoint that has them
+// as the class does, from which nothing is converted.
+enum class Loading { usual, every_rank, converted };
+inline constexpr EnumNames<Loading, 3> kLoadingNames{{"usual", "every-rank", "converted"}};
+
 // The last four are read, so that measurements of them can be told apart, and not modelled.
 enum class TrainingEngine { deepspeed, fsdp, ddp, embedded, megatron, llmq, internevo, other };
 inline constexpr EnumNames<TrainingEngine, 8> kTrainingEngineNames{
@@ -107,6 +113,7 @@ struct Workload {
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
   bool checkpoint_reentrant = true;
   ActivationOffload activation_offload = ActivationOffload::none;
+  Loading loading = Loading::usual;
   TrainingEngine engine = TrainingEngine::deepspeed;
   std::int64_t fsdp_version = 1;  // 1: FullyShardedDataParallel; 2: fully_shard
   std::int64_t omp_num_threads =

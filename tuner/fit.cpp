@@ -253,7 +253,10 @@ std::optional<StrategyResult> on_one_node(const Question& question, const Predic
   } catch (const InputError&) {  // degrees that need more GPUs
     return std::nullopt;
   }
-  return found_roughly(single, options);
+  auto found = found_roughly(single, options);
+  // One that asks for more host memory than the usual is not called enough.
+  if (found && found->result.host_condition) return std::nullopt;
+  return found;
 }
 
 Question with_packages(Question question, const Packages& packages) {
@@ -305,7 +308,15 @@ UsualHost on_usual_host(Question question, const PredictOptions& options) {
   question.missing = std::make_shared<MissingRows>();  // those of the question are named once
   FitAnswer answer = try_strategies(question, options);
   UsualHost usual{std::nullopt, answer.needs};
-  if (answer.recommended) usual.best = std::move(answer.strategies[*answer.recommended]);
+  if (answer.recommended) {
+    usual.best = std::move(answer.strategies[*answer.recommended]);
+    return usual;
+  }
+  const StrategyResult& nearest = nearest_of(answer.strategies);
+  std::vector<Remedy> found = fitting(find_remedies(QuestionSubject(question, nearest, options), 1));
+  if (!found.empty() && found.front().price == RemedyPrice::nothing) {
+    usual.remedy = std::move(found.front());
+  }
   return usual;
 }
 

@@ -59,6 +59,7 @@ struct WithPackages {
 struct UsualHost {
   std::optional<StrategyResult> best;
   Packages needs;
+  std::optional<Remedy> remedy;  // where nothing fits and a change that costs nothing makes it
 };
 
 struct FitAnswer {

@@ -12,6 +12,7 @@
 #include "model/predict/gather_timeline.hpp"
 #include "model/predict/generation.hpp"
 #include "model/predict/graph_options.hpp"
+#include "model/predict/host_memory.hpp"
 #include "model/release_table.hpp"
 #include "model/releases.hpp"
 #include "tuner/headroom.hpp"
@@ -142,15 +143,22 @@ class Catalogue {
   void add_release() {
     const auto release =
         [&](ScenarioKey key, const char* package, const Version& other, const Version& now) {
+          std::vector<Change> changes;
+          std::string flags;
+          const auto take = [&](ScenarioKey one, const Version& version) {
+            changes.push_back({one, Json(to_string(version))});
+            flags += (flags.empty() ? "" : " ") + std::string(info(one).flag) + " " +
+                     to_string(version);
+          };
+          take(key, other);
+          // One release alone would bring the others of its time.
+          if (!says(ScenarioKey::transformers_version)) {
+            take(ScenarioKey::transformers_version, plan_.software.transformers);
+          }
           add(RemedyPrice::nothing,
               MemoryCategory::parameters,
-              phrase("{} {} instead of {} ({} {})",
-                     package,
-                     to_string(other),
-                     to_string(now),
-                     info(key).flag,
-                     to_string(other)),
-              {{key, Json(to_string(other))}});
+              phrase("{} {} instead of {} ({})", package, to_string(other), to_string(now), flags),
+              std::move(changes));
         };
     const Software& software = plan_.software;
     if (deepspeed_ && (sharded_ || free_) && recomputes() &&
@@ -377,9 +385,10 @@ class Catalogue {
     settings["gathers_model"] = false;
     add(RemedyPrice::speed,
         MemoryCategory::parameters,
-        phrase("gather the weights part by part while it generates (ds3_gather_for_generation "
-               "false)"),
-        {{ScenarioKey::trainer, Json::object({{trainer, std::move(settings)}})}});
+        phrase("gather the weights part by part while it generates: ds3_gather_for_generation=False "
+               "(--trainer '{}')",
+               Json::object({{trainer, settings}}).dump()),
+        {{ScenarioKey::trainer, Json::object({{trainer, settings}})}});
   }
 
   void add_precision() {
@@ -585,7 +594,46 @@ class Catalogue {
 
   // --- what the host holds
 
+  // While weights are loaded, or gathered to be saved.
+  void add_lighter_loading() {
+    const Phase peak = subject_.result().host.peak_phase;
+    const auto load = [&](Loading loading, Phrase text) {
+      add(RemedyPrice::nothing,
+          MemoryCategory::parameters,
+          std::move(text),
+          {{ScenarioKey::loading, Json(name(kLoadingNames, loading))}})
+          .decides = true;
+    };
+    const Knob gathers = Knob::stage3_gather_16bit_weights_on_model_save;
+    if (peak == Phase::save && sharded_ && plan_.engine.stage3.gather_16bit_weights_on_save) {
+      add(RemedyPrice::nothing,
+          MemoryCategory::parameters,
+          "gather no 16-bit weights to save them: zero_to_fp32.py makes them of a checkpoint "
+          "(--stage3-gather-16bit-weights-on-model-save false)",
+          {{gathers, Json(false)}})
+          .decides = true;
+    }
+    if (peak != Phase::load) return;
+    if (workload_.loading == Loading::every_rank) {
+      load(Loading::usual,
+           "load under zero.Init, under FSDP by one rank of a node (--loading usual)");
+    }
+    if (converts_while_loading(plan_)) {
+      load(Loading::converted,
+           "load a copy that has the experts as the class does: "
+           "save_pretrained(save_original_format=False), once (--loading converted)");
+      add_engine();
+    }
+    if (workload_.precision == Precision::fp16 && plan_.cluster.gpu.bf16_supported && !has_file()) {
+      add(RemedyPrice::training,
+          MemoryCategory::parameters,
+          "train in bf16, in which the weights stay mapped to their files (--precision bf16)",
+          {{ScenarioKey::precision, Json("bf16")}});
+    }
+  }
+
   void add_less_on_host() {
+    add_lighter_loading();
     if (!deepspeed_ || plan_.engine.embedded) return;
     const bool optimizer = plan_.engine.offload_optimizer.device == OffloadDevice::cpu;
     const OffloadDevice weights_on = plan_.engine.offload_parameter.device;
@@ -631,6 +679,10 @@ class Catalogue {
          "the optimizer on NVMe (--offload-optimizer nvme)",
          {{Knob::offload_optimizer_device, nvme}});
     if (weights) {
+      host(RemedyPrice::speed,
+           "the optimizer on NVMe, the weights on the GPUs (--offload-optimizer nvme "
+           "--offload-param none)",
+           {{Knob::offload_optimizer_device, nvme}, {Knob::offload_param_device, none()}});
       std::vector<Change> both = {{Knob::offload_optimizer_device, nvme},
                                   {Knob::offload_param_device, nvme}};
       add_buffers_for_weights(both);

@@ -85,6 +85,7 @@ struct Scenario {
   std::optional<std::string> precision{};           // bf16, fp16, fp32
   std::optional<std::string> weights_dtype{};       // bf16, fp16, fp32, pure-bf16
   std::optional<std::string> load_device{};         // gpu, cpu
+  std::optional<std::string> loading{};             // usual, every-rank, converted
   std::optional<std::string> optimizer{};
   std::optional<std::string> attention{};                 // eager, sdpa, flash
   std::optional<std::string> linear_attention{};          // torch, fla

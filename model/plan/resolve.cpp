@@ -308,6 +308,7 @@ void resolve_training(Resolver& r) {
   resolve_checkpointing(r);
   workload.activation_offload =
       choice(r, ScenarioKey::activation_offload, kActivationOffloadNames, ActivationOffload::none);
+  workload.loading = choice(r, ScenarioKey::loading, kLoadingNames, Loading::usual);
   workload.fused_loss = r.boolean(ScenarioKey::fused_loss).value_or(false);
   if (workload.fused_loss && trains_values(r.plan)) {
     // Its __init__ is its own, too: the Trainer's, which patches Liger in, never runs.

@@ -125,6 +125,17 @@ void resolve_quantized_loading(Resolver& r) {
       "zero.Init for a checkpoint in MXFP4; a copy in 16 bits is partitioned as it is read");
 }
 
+// accelerate's DeepSpeedPlugin makes no HfDeepSpeedConfig where zero3_init_flag is false, so that
+// from_pretrained enters no zero.Init (utils/dataclasses.py set_deepspeed_weakref).
+void resolve_whole_loading(Resolver& r) {
+  const Plan& plan = r.plan;
+  const bool asked = plan.workload.loading == Loading::every_rank &&
+                     plan.workload.engine == TrainingEngine::deepspeed;
+  if (!asked || plan.ds_config.integer(Knob::zero_stage).value_or(0) != 3) return;
+  r.plan.loads_whole = true;
+  r.assume("the model is whole on each GPU before stage 3 partitions it: no zero.Init");
+}
+
 // Where four-bit weights are until FSDP shards them. Rehearsed with transformers 5.17 and
 // torch 2.11: 0.45 GiB of a model of 0.44 on each GPU, under FSDP1; with 4.41.2 and torch 2.3 the
 // four-bit weights wait on the host, embedding and head do not (docs/validate.md).
@@ -157,6 +168,7 @@ void resolve_four_bit_loading(Resolver& r) {
 }  // namespace
 
 void resolve_adapter_dtype(Resolver& r) {
+  resolve_whole_loading(r);
   resolve_quantized_loading(r);
   Workload& workload = r.plan.workload;
   if (workload.method == Method::full) return;

@@ -211,6 +211,8 @@ Json scenario_document(const Plan& plan, const Scenario& scenario) {
   const bool waits =
       plan.workload.method == Method::qlora && plan.workload.engine == TrainingEngine::fsdp;
   if (waits) document["workload"]["load_device"] = plan.loads_whole ? "gpu" : "cpu";
+  if (plan.workload.loading != Loading::usual)
+    document["workload"]["loading"] = name(kLoadingNames, plan.workload.loading);
   add_loop(plan.loop, document["workload"]);
   if (plan.trainer != nullptr) document["workload"]["trainer"] = trainer_json(*plan.trainer);
   if (plan.evaluation != nullptr) {

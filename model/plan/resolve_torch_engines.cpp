@@ -237,6 +237,9 @@ void resolve_fsdp(Resolver& r) {
   fsdp.casts_adapters = plan.workload.lora.autocast;
   fsdp.compute_dtype = plan.engine.model_dtype;
   fsdp.storage_dtype = casts_frozen_weights(plan) ? DType::fp32 : loaded.dtype;
+  const bool as_stored = r.scenario.find(ScenarioKey::weights_dtype) == nullptr &&
+                         plan.software.transformers_act(ReleaseRule::loads_as_stored);
+  fsdp.loaded_dtype = as_stored ? fsdp.compute_dtype : loaded.dtype;
   const bool upcasts = !adapters && !loaded.pure && loaded.dtype != DType::fp32 &&
                        plan.workload.frontend == Frontend::hf_trainer && !trains_as_loaded(plan);
   if (upcasts) {

@@ -31,6 +31,7 @@ enum class ScenarioKey {
   precision,
   weights_dtype,
   load_device,
+  loading,
   optimizer,
   attention,
   linear_attention,

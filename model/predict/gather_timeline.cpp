@@ -234,6 +234,7 @@ FrozenWeightsHeld frozen_weights_held(const Plan& plan) {
   for (std::size_t p = 0; p < plan.engine_parameters.size(); ++p) {
     const EngineParameter& parameter = plan.engine_parameters[p];
     const bool stays = parameter.numel < plan.engine.stage3.parameter_persistence_threshold;
+    if (!reentrant && !parameter.quantized) continue;  // by products of bitsandbytes alone
     if (blocks[p] >= 0 && !parameter.trainable && !stays) frozen += parameter.numel;
   }
   // Weights that max_live_parameters lets stay gathered anyway are kept by nobody.

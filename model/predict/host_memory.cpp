@@ -47,12 +47,11 @@ bool read_to_gpu(const Plan& plan) {
   return plan.workload.engine == TrainingEngine::ddp || plan.loads_whole;
 }
 
-// The format that from_pretrained is asked for: under FSDP accelerate widens afterwards.
+// The format that from_pretrained is asked for.
 DType loaded_dtype(const Plan& plan) {
   if (runs_deepspeed(plan.workload)) return plan.engine.model_dtype;
-  if (plan.workload.engine == TrainingEngine::ddp) return plan.ddp.weight_dtype;
-  const bool as_stored = plan.software.transformers_act(ReleaseRule::loads_as_stored);
-  return as_stored ? plan.fsdp.compute_dtype : plan.fsdp.storage_dtype;
+  return plan.workload.engine == TrainingEngine::ddp ? plan.ddp.weight_dtype
+                                                     : plan.fsdp.loaded_dtype;
 }
 
 // A checkpoint is taken to be in safetensors, in bf16 where its config names no format.
@@ -72,6 +71,7 @@ bool stays_mapped(const Plan& plan) {
 // that it is joined of.
 Bytes converted_weights(const Plan& plan) {
   if (plan.engine.embedded || plan.workload.implementation != Implementation::hf ||
+      plan.workload.loading == Loading::converted ||
       !plan.software.transformers_act(ReleaseRule::fuses_experts)) {
     return Bytes::zero();
   }
@@ -87,7 +87,9 @@ Bytes converted_weights(const Plan& plan) {
 // Of a node: under FSDP its first reads, and the others get the weights from it
 // (cpu_ram_efficient_loading).
 std::int64_t loading_ranks(const Plan& plan) {
-  return plan.workload.engine == TrainingEngine::fsdp ? 1 : plan.cluster.gpus_per_node();
+  const bool first_alone = plan.workload.engine == TrainingEngine::fsdp &&
+                           plan.workload.loading != Loading::every_rank;
+  return first_alone ? 1 : plan.cluster.gpus_per_node();
 }
 
 // Of one rank, without what is mapped to the checkpoint's files.
@@ -192,6 +194,10 @@ Bytes checkpoints_on_host(const Plan& plan, const ModelGraph& graph) {
   return (parts ? sum / plan.degrees.tensor : sum) * live_micro_batches(plan);
 }
 
+bool converts_while_loading(const Plan& plan) {
+  return !read_to_gpu(plan) && converted_weights(plan) > Bytes::zero();
+}
+
 std::optional<Phrase> loading_sentence(const Plan& plan) {
   if (read_to_gpu(plan)) return {};
   const std::int64_t ranks = plan.cluster.gpus_per_node();
@@ -201,7 +207,7 @@ std::optional<Phrase> loading_sentence(const Plan& plan) {
     return phrase(
         "while they load, the ranks of a node make {:.1f} GiB of experts on the host of tensors "
         "that stand one by one in the checkpoint, as transformers from 5 on does; a copy that "
-        "save_pretrained(save_original_format=False) wrote is mapped instead",
+        "save_pretrained(save_original_format=False) wrote is mapped instead (--loading converted)",
         converted.gib());
   }
   const Bytes built = all_weights(plan) * loading_ranks(plan);

@@ -21,6 +21,9 @@ Bytes checkpoints_on_host(const Plan& plan, const ModelGraph& graph);
 // would fill the host, or what transformers makes of them there.
 std::optional<Phrase> loading_sentence(const Plan& plan);
 
+// Whether from_pretrained makes weights of other tensors on the host.
+bool converts_while_loading(const Plan& plan);
+
 // What a node's ranks hold between steps: the processes, and the engine's host buffers as
 // allocated.
 Bytes host_between_steps(const Plan& plan, const std::vector<EngineBuffer>& buffers);

@@ -184,9 +184,11 @@ Verdict judge(const Plan& plan,
     verdict.limits.push_back(gpu_limit(plan, gpu, of_gpu, gpu_room, options.confidence));
   }
   if (on_host < options.confidence) {
-    const bool loading = memory.host.peak_phase == Phase::load;
-    verdict.limits.push_back(
-        host.limit(memory.host.peak, loading ? "weights while loading" : "offloaded states", ""));
+    const Phase phase = memory.host.peak_phase;
+    const char* largest = phase == Phase::load   ? "weights while loading"
+                          : phase == Phase::save ? "weights while saving"
+                                                 : "offloaded states";
+    verdict.limits.push_back(host.limit(memory.host.peak, largest, ""));
   }
   if (!on_nvme) {
     verdict.limits.push_back({Resource::nvme,

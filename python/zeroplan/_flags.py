@@ -54,6 +54,8 @@ class RunFlags(TypedDict, total=False):
     dtype: str
     load_device: str
     """gpu or cpu."""
+    loading: str
+    """usual, every-rank or converted."""
     optimizer: str
     attention: str
     """eager, sdpa or flash."""

@@ -219,5 +219,5 @@ TEST_CASE("generation is told to gather part by part, rollouts to be smaller") {
                  "s.json")
           .root,
       "s.json");
-  CHECK(names(remedies_of(grpo), "ds3_gather_for_generation false"));
+  CHECK(names(remedies_of(grpo), "ds3_gather_for_generation=False"));
 }

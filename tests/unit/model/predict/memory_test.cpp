@@ -223,10 +223,11 @@ TEST_CASE("Weights in the format of their files are mapped; others every rank bu
     CHECK(loading(setup) == (maps ? Bytes::zero() : elements(plan_of(setup), 2) * 4));
     setup.workload = R"(,"engine":"ddp","weights_dtype":"fp32")";
     CHECK(loading(setup) == elements(plan_of(setup), 4) * 4);
-    // Under FSDP the first rank of a node reads, from 5 on in the checkpoint's format.
+    // Under FSDP the first rank of a node reads.
     setup.workload = R"(,"engine":"fsdp","weights_dtype":"fp32")";
-    const bool as_stored = transformers == std::string("5.17.0");
-    CHECK(loading(setup) == (as_stored ? Bytes::zero() : elements(plan_of(setup), 4)));
+    CHECK(loading(setup) == elements(plan_of(setup), 4));
+    setup.workload = R"(,"engine":"fsdp","weights_dtype":"fp32","loading":"every-rank")";
+    CHECK(loading(setup) == elements(plan_of(setup), 4) * 4);
     setup.workload = "";
     setup.zero = R"({"stage":3})";
     CHECK(loading(setup) == Bytes::zero());
@@ -250,6 +251,9 @@ TEST_CASE("From transformers 5 on every rank joins all experts on the host while
   for (const char* zero : {R"({"stage":2})", R"({"stage":3})"}) {
     CHECK(loading(plan_with("5.17.0", zero)) == (layer * 2 + gate_up) * 4);
     CHECK(loading(plan_with("4.57.6", zero)) == Bytes::zero());
+    Setup copy = plan_with("5.17.0", zero);
+    copy.workload = R"(,"loading":"converted")";
+    CHECK(loading(copy) == Bytes::zero());
   }
 }
 
