@@ -197,7 +197,7 @@ Phrase yes_text(const FitAnswer& answer) {
       "{}{}: {}\n"
       "  GPU memory   {} of {} at the peak, which is in {}; largest part: {}\n",
       is_most_frugal(answer) ? "yes, but only with the most frugal" : "yes",
-      condition_text(result),
+      other_releases_text(best.plan) + condition_text(result),
       full_name(best),
       gib_text(result.gpu.peak_total),
       gib_text(result.gpu.capacity),

@@ -65,7 +65,7 @@ namespace {
 Phrase verdict_text(const Plan& plan, const StepResult& result, const Remedies& remedies) {
   Phrase text = phrase("{}{}: probability {}\n",
                        result.fits ? "fits" : "does not fit",
-                       condition_text(result),
+                       (result.fits ? other_releases_text(plan) : Phrase()) + condition_text(result),
                        probability_text(result));
   if (result.host_condition) {
     text += phrase("  with the usual {}: probability {:.3f}\n",

@@ -63,6 +63,11 @@ Phrase needs_text(const Limit& limit) {
   return text;
 }
 
+Phrase other_releases_text(const Plan& plan) {
+  if (plan.software.conflicts.empty()) return "";
+  return phrase(", with other releases ({})", plan.software.conflicts.front());
+}
+
 Phrase lack_text(const StrategyResult& row) {
   const Limit& limit = row.result.limits.front();
   const Phrase needs = needs_text(limit);

@@ -23,6 +23,10 @@ std::string probability_text(const StepResult& result);
 // "needs 42.4 GiB and a margin of 1.9 GiB (95 %), has 44.3 GiB".
 Phrase needs_text(const Limit& limit);
 
+// ", with other releases (transformers 4.44.0 does not know gpt_oss: 4.55.0 is the first that
+// does)": where those of the plan do not run the model. Else nothing.
+Phrase other_releases_text(const Plan& plan);
+
 // "ZeRO-2 does not: GPU memory needs 78.4 GiB and a margin of 3.1 GiB (95 %), has 79.2 GiB".
 Phrase lack_text(const StrategyResult& row);
 

@@ -38,6 +38,7 @@ struct Software {
   Version transformers;
   Version trl;  // 0.0.0: none of its trainers runs
   Version accelerate;
+  std::vector<Phrase> conflicts;  // why these do not run the model together
   RuleSwitches switched;  // of the rules about the five
 
   bool deepspeed_acts(ReleaseRule rule) const {

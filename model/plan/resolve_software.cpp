@@ -65,9 +65,8 @@ void resolve_software(Resolver& r) {
   if (reported || r.text(ScenarioKey::implementation).value_or("hf") != "hf") return;
   SoftwareReleases releases{std::nullopt, software.torch, software.transformers};
   if (deepspeed) releases.deepspeed = software.deepspeed_release;
-  for (const Phrase& conflict : software_conflicts(model, r.plan.cluster.gpu, releases)) {
-    r.warn(conflict);
-  }
+  r.plan.software.conflicts = software_conflicts(model, r.plan.cluster.gpu, releases);
+  for (const Phrase& conflict : r.plan.software.conflicts) r.warn(conflict);
 }
 
 bool trainer_asks_for_fused(const Software& software) {
