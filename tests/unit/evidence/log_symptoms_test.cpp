@@ -84,6 +84,16 @@ TEST_CASE("What stops a run before its first step is known by its message") {
     std::string_view code;
   };
   for (const Case& known : {
+           Case{"RuntimeError: The size of tensor a (0) must match the size of tensor b (4096) at",
+                "two-dimensional-weight"},
+           Case{"RuntimeError: The expanded size of the tensor (0) must match the existing size "
+                "(151936) at non-singleton dimension 0",
+                "two-dimensional-weight"},
+           Case{"RuntimeError: disagreement between rank0 and rank3: rank0: [1, 2] rank3: [2, 3]",
+                "collective-mismatch"},
+           Case{"RuntimeError: mat1 and mat2 shapes cannot be multiplied (4096x8192 and "
+                "1x33554432)",
+                "packed-weight"},
            Case{"RuntimeError: Ninja is required to load C++ extensions (pip install ninja)",
                 "no-ninja"},
            Case{"RuntimeError: launcher 'pdsh' not installed.", "no-pdsh"},
