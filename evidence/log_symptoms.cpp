@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <set>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,6 +20,7 @@ namespace {
 struct ToldFailure {
   Phrase text;
   Phrase advice;
+  Phrase check = {};
 };
 
 struct FailurePlace {
@@ -89,27 +90,73 @@ Phrase weight_of(const Model* model, std::int64_t elements) {
                 matrix->rows_of_model);
 }
 
-// Ranks whose watchdog spoke: "[Rank 3] Watchdog caught ...", or the label of the line.
-std::set<int> ranks_named(const std::vector<LogText>& logs, std::string_view words) {
-  std::set<int> ranks;
+// What a rank's watchdog says that it waits for.
+struct RankWait {
+  std::string operation;
+  std::optional<std::int64_t> number;  // of the collective, counted in its group
+  std::string group;                   // "ID 0 PG GUID 0(default_pg)"; older torch names none
+};
+
+RankWait wait_of(std::string_view line) {
+  constexpr std::string_view kGroup = "[PG ";
+  const std::size_t begin = find_words(line, kGroup), end = find_words(line, "Rank", begin);
+  RankWait wait{word_after_label(line, "OpType="), number_after(line, "SeqNum="), ""};
+  if (end != std::string_view::npos) {
+    wait.group = line.substr(begin + kGroup.size(), end - begin - kGroup.size());
+  }
+  return wait;
+}
+
+// The first wait of each rank whose watchdog spoke: "[Rank 3] Watchdog caught ...", or the label of
+// the line.
+std::map<int, RankWait> rank_waits(const std::vector<LogText>& logs) {
+  constexpr std::string_view kWords = "caught collective operation timeout";
+  std::map<int, RankWait> waits;
   for (const LogText& log : logs) {
-    for (std::size_t at = find_words(log.text, words); at != std::string_view::npos;
-         at = find_words(log.text, words, at + words.size())) {
+    for (std::size_t at = find_words(log.text, kWords); at != std::string_view::npos;
+         at = find_words(log.text, kWords, at + kWords.size())) {
       const std::string_view line = log.line_around(at);
       auto rank = number_after(line, "[Rank");
       if (!rank) rank = log.rank;
       constexpr std::int64_t kMostRank = 1'000'000;
-      if (rank && *rank >= 0 && *rank < kMostRank) ranks.insert(static_cast<int>(*rank));
+      if (rank && *rank >= 0 && *rank < kMostRank) {
+        waits.emplace(static_cast<int>(*rank), wait_of(line));
+      }
     }
   }
-  return ranks;
+  return waits;
+}
+
+// Ranks of a group that wait in different collectives: neither is absent.
+std::optional<ToldFailure> other_collectives(const std::map<int, RankWait>& waits) {
+  std::map<std::string_view, int> first;  // rank that waits, by the group
+  for (const auto& [rank, wait] : waits) {
+    if (!wait.number || wait.operation.empty()) continue;
+    const int before = first.emplace(wait.group, rank).first->second;
+    const RankWait& other = waits.at(before);
+    if (other.number == wait.number && other.operation == wait.operation) continue;
+    return ToldFailure{
+        phrase("ranks wait in different collectives: rank {} in {} (SeqNum {}), rank {} in {} "
+               "(SeqNum {}): neither is absent, they called in another order",
+               before,
+               other.operation,
+               *other.number,
+               rank,
+               wait.operation,
+               *wait.number),
+        "look for what these ranks do differently: a branch, a save or a metric on one rank alone, "
+        "other numbers of batches, experts without tokens under stage 3; where nothing is, the "
+        "network lost the earlier collective: zeroplan doctor",
+        "py-spy dump --pid PID of both ranks; TORCH_DISTRIBUTED_DEBUG=DETAIL names the call"};
+  }
+  return std::nullopt;
 }
 
 // As far as the log tells how many ranks there are: others than those that waited are where the
 // trouble is.
-Phrase silent_ranks(const std::set<int>& named, std::int64_t ranks) {
+Phrase silent_ranks(const std::map<int, RankWait>& named, std::int64_t ranks) {
   constexpr std::int64_t kMostListed = 64;
-  if (named.empty() || ranks > kMostListed || *named.rbegin() >= ranks) return {};
+  if (named.empty() || ranks > kMostListed || named.rbegin()->first >= ranks) return {};
   std::vector<std::string> silent, waiting;
   for (int rank = 0; rank < ranks; ++rank) {
     (named.count(rank) != 0 ? waiting : silent).push_back(std::to_string(rank));
@@ -124,6 +171,8 @@ Phrase silent_ranks(const std::set<int>& named, std::int64_t ranks) {
 // NumelIn=131072000, NumelOut=32768000, Timeout(ms)=600000) ran for ..." (torch
 // c10d/ProcessGroupNCCL.cpp). The larger of in and out is the whole tensor, their ratio the ranks.
 std::optional<ToldFailure> collective_timeout(const FailurePlace& place) {
+  const std::map<int, RankWait> waits = rank_waits(place.logs);
+  if (auto others = other_collectives(waits)) return others;
   const std::string_view line = place.log.line_around(place.at);
   const std::string operation = word_after_label(line, "OpType=");
   const auto in = count_after(line, "NumelIn="), out = count_after(line, "NumelOut=");
@@ -143,7 +192,7 @@ std::optional<ToldFailure> collective_timeout(const FailurePlace& place) {
                        size,
                        ranks,
                        seconds);
-  text.append(silent_ranks(ranks_named(place.logs, "caught collective operation timeout"), ranks));
+  text.append(silent_ranks(waits, ranks));
   return ToldFailure{std::move(text), {}};
 }
 
@@ -259,6 +308,7 @@ LogSymptom symptom_of(const FoundFailure& found, const FailurePlace& place) {
                                     [&](const FailureReader& one) { return one.code == row.code; });
   std::optional<ToldFailure> told;
   if (reader != kFailureReaders.end()) told = reader->read(place);
+  if (told && !told->check.empty()) symptom.check = std::move(told->check);
   symptom.text = told ? std::move(told->text) : filled_text(row.cause, found.values);
   symptom.advice = told && !told->advice.empty() ? std::move(told->advice)
                                                  : filled_text(row.remedy, found.values);

@@ -47,6 +47,33 @@ TEST_CASE("A collective whose numbers are missing or absurd is told without them
         "ALLREDUCE of 7 elements did not end in 1800 s: a rank did not come to it");
 }
 
+TEST_CASE("Ranks that wait in different collectives are both named, and neither is absent") {
+  const auto wait = [](int rank, const char* group, int number, const char* operation) {
+    const std::string label = std::to_string(rank);
+    return "[rank" + label + "]:[E ProcessGroupNCCL.cpp:616] " +
+           (*group == '\0' ? "[Rank " + label + "]" : "[PG " + std::string(group) + " Rank 0]") +
+           " Watchdog caught collective operation timeout: WorkNCCL(SeqNum=" +
+           std::to_string(number) + ", OpType=" + operation +
+           ", NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600035 milliseconds\n";
+  };
+  const auto text_of = [](const std::string& log) {
+    const auto found = read_log_symptoms(log);
+    REQUIRE(found.size() == 1);
+    return found[0].text.english();
+  };
+  constexpr const char* kAbsent =
+      "ALLREDUCE of 8 elements did not end in 600 s: a rank did not come to it";
+  CHECK(text_of(wait(3, "", 4123, "ALLREDUCE") + wait(0, "", 4122, "_ALLGATHER_BASE")) ==
+        "ranks wait in different collectives: rank 0 in _ALLGATHER_BASE (SeqNum 4122), rank 3 in "
+        "ALLREDUCE (SeqNum 4123): neither is absent, they called in another order");
+  CHECK(text_of(wait(3, "", 7, "ALLREDUCE") + wait(0, "", 7, "BROADCAST")).starts_with("ranks "));
+  CHECK(text_of(wait(3, "", 7, "ALLREDUCE") + wait(0, "", 7, "ALLREDUCE")) == kAbsent);
+  // A rank's later waits follow from its first; groups count for themselves.
+  CHECK(text_of(wait(3, "", 7, "ALLREDUCE") + wait(3, "", 8, "BROADCAST")) == kAbsent);
+  CHECK(text_of(wait(3, "ID 1 PG GUID 2", 7, "ALLREDUCE") +
+                wait(0, "ID 0 PG GUID 0(default_pg)", 9, "BROADCAST")) == kAbsent);
+}
+
 TEST_CASE("Symptoms come in the order of the log, repeats are counted") {
   const auto found = read_log_symptoms(
       "[WARNING] [runner.py:190:fetch_hostfile] Unable to find hostfile, will proceed with "
