@@ -104,11 +104,17 @@ ConfigExplanation explain_config(const Arguments& arguments,
 
 // --- an error's text
 
-// The one to explain: the first that states sizes, else the first.
+// The one to explain: the first that states sizes, else one that says what CUDA's error leaves
+// open, else the first.
 std::size_t explained_event(const std::vector<OomEvent>& events) {
-  const auto stated = std::find_if(
+  auto one = std::find_if(
       events.begin(), events.end(), [](const OomEvent& event) { return event.tried.has_value(); });
-  return stated == events.end() ? 0 : static_cast<std::size_t>(stated - events.begin());
+  if (one == events.end()) {
+    one = std::find_if(events.begin(), events.end(), [](const OomEvent& event) {
+      return event.kind == OomKind::host_pinned;
+    });
+  }
+  return one == events.end() ? 0 : static_cast<std::size_t>(one - events.begin());
 }
 
 std::optional<SizeQuestion> question_of(const OomEvent& event) {
@@ -145,8 +151,7 @@ std::optional<SimulatedEnd> end_on_gpu(const RankProgram& rank,
 }
 
 Resource resource_of(const OomEvent& event) {
-  const bool host = event.kind == OomKind::host_allocator || event.kind == OomKind::host_killed;
-  return host ? Resource::host_memory : Resource::gpu_memory;
+  return is_of_host(event.kind) ? Resource::host_memory : Resource::gpu_memory;
 }
 
 OomRun run_of(const Scenario& scenario, const OomEvent& event, PredictOptions options) {

@@ -288,8 +288,7 @@ bool is_healthy(const LogReading& log) {
 }
 
 bool on_gpu(const OomEvent& event) {
-  return event.kind != OomKind::host_allocator && event.kind != OomKind::host_killed &&
-         event.kind != OomKind::shared_memory;
+  return !is_of_host(event.kind) && event.kind != OomKind::shared_memory;
 }
 
 std::string phases_text(const GpuMemory& gpu, const Translation& words) {

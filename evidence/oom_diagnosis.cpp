@@ -147,6 +147,15 @@ void note_kind(const OomEvent& event, std::vector<OomCause>& causes) {
            "the host ran out of memory, not the GPU",
            "offload less, load on rank 0 alone (zero.Init), or take a node with more"});
       return;
+    case OomKind::host_pinned:
+      causes.push_back(
+          {"pinned-memory",
+           "the host had no page-locked (pinned) memory left for CUDA; the GPU's memory is not "
+           "what ran out",
+           "pin_memory false in offload_optimizer and offload_param (dataloader_pin_memory for the "
+           "data loader), ulimit -l unlimited (docker --ulimit memlock=-1), or a node with more "
+           "host memory"});
+      return;
     case OomKind::host_killed: {
       std::string text =
           "a process was killed (SIGKILL), nearly always by the kernel or a cgroup "

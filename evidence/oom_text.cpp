@@ -159,8 +159,8 @@ OomEvent read_nccl(const LogText& log, std::size_t at, TextScanner behind) {
 }
 
 // "DefaultCPUAllocator: can't allocate memory: you tried to allocate 2359296 bytes."
-OomEvent read_host_allocator(TextScanner behind) {
-  OomEvent event = of_kind(OomKind::host_allocator);
+OomEvent read_host_allocator(TextScanner behind, OomKind kind) {
+  OomEvent event = of_kind(kind);
   if (const auto size = behind.size()) event.tried = known_size(*size);
   return event;
 }
@@ -230,7 +230,11 @@ constexpr std::array kOomOpenings = {
     OomOpening{"[Errno 12] Cannot allocate memory", OomKind::host_allocator},
     OomOpening{"ArrayMemoryError: Unable to allocate", OomKind::host_allocator},
     OomOpening{kBareMemoryError, OomKind::host_allocator},
-    OomOpening{"Failed to CUDA host alloc", OomKind::host_allocator},
+    OomOpening{"Failed to CUDA host alloc", OomKind::host_pinned},
+    OomOpening{"cudaHostAlloc out of memory", OomKind::host_pinned},
+    OomOpening{"cudaHostAlloc failed", OomKind::host_pinned},
+    OomOpening{"cudaHostRegister failed", OomKind::host_pinned},
+    OomOpening{"cudaMallocHost failed", OomKind::host_pinned},
     OomOpening{"std::bad_alloc", OomKind::host_allocator},
     OomOpening{"exits with return code = -9", OomKind::host_killed},
     OomOpening{"exitcode: -9", OomKind::host_killed},
@@ -269,6 +273,18 @@ constexpr std::array kOomOpenings = {
 
 bool is_decimal(char c) { return c >= '0' && c <= '9'; }
 
+// Whether the traceback above ends in pin_memory(): the driver's error names no place. Python may
+// mark a part of the line in a line of its own.
+bool pins_memory(const LogText& log, std::size_t at) {
+  constexpr int kLinesAbove = 2;
+  std::size_t begin = at;
+  for (int i = 0; i <= kLinesAbove && begin != std::string::npos && begin > 0; ++i) {
+    begin = log.text.rfind('\n', begin - 1);
+  }
+  if (begin == std::string::npos) begin = 0;
+  return log.text.substr(begin, at - begin).find("pin_memory(") != std::string::npos;
+}
+
 OomEvent read_event(const LogText& log, std::size_t at, const OomOpening& opening) {
   TextScanner behind(log.text, at);
   behind.take(opening.words);
@@ -281,11 +297,15 @@ OomEvent read_event(const LogText& log, std::size_t at, const OomOpening& openin
       event = read_nccl(log, at, behind);
       break;
     case OomKind::host_allocator:
-      event = read_host_allocator(behind);
+    case OomKind::host_pinned:
+      event = read_host_allocator(behind, opening.kind);
       break;
     case OomKind::host_killed:
     case OomKind::shared_memory:
       event = read_killed(log, at, opening.kind);
+      break;
+    case OomKind::gpu_driver:
+      event = of_kind(pins_memory(log, at) ? OomKind::host_pinned : OomKind::gpu_driver);
       break;
     default:
       event = of_kind(opening.kind);
@@ -429,6 +449,11 @@ std::vector<OomEvent> read_oom_text(const std::vector<LogText>& logs) {
   });
   for (OomEvent& failure : failures) failure.expandable_segments = expandable;
   return failures;
+}
+
+bool is_of_host(OomKind kind) {
+  return kind == OomKind::host_allocator || kind == OomKind::host_pinned ||
+         kind == OomKind::host_killed;
 }
 
 std::optional<PrintedSize> total_reserved(const OomEvent& event) {

@@ -39,15 +39,17 @@ enum class OomKind {
   gpu_driver,      // CUDA refused an allocation
   gpu_library,     // cuBLAS, cuDNN or another library found no memory for itself
   nccl,            // NCCL found none for its buffers
-  host_allocator,  // malloc, a pinned buffer, Python
+  host_allocator,  // malloc, Python
+  host_pinned,     // page-locked memory of the host, which CUDA hands out
   host_killed,     // SIGKILL: nearly always the kernel's OOM killer or a cgroup's limit
   shared_memory,   // SIGBUS: /dev/shm is too small
 };
-inline constexpr EnumNames<OomKind, 7> kOomKindNames{{"gpu_allocator",
+inline constexpr EnumNames<OomKind, 8> kOomKindNames{{"gpu_allocator",
                                                       "gpu_driver",
                                                       "gpu_library",
                                                       "nccl",
                                                       "host_allocator",
+                                                      "host_pinned",
                                                       "host_killed",
                                                       "shared_memory"}};
 
@@ -82,6 +84,9 @@ struct OomEvent {
 std::vector<OomEvent> read_oom_text(std::string_view text);
 // The same of a log that was taken apart already.
 std::vector<OomEvent> read_oom_text(const std::vector<LogText>& logs);
+
+// Whether the host's memory ran out, not a GPU's.
+bool is_of_host(OomKind kind);
 
 // All that PyTorch's allocator held: as stated, or allocated + private pools + unallocated.
 std::optional<PrintedSize> total_reserved(const OomEvent& event);

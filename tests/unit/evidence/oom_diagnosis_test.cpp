@@ -77,4 +77,5 @@ TEST_CASE("a request larger than the GPU is told") {
 TEST_CASE("memory outside PyTorch and on the host is told by its kind") {
   CHECK(codes("exits with return code = -9") == Codes{"host-killed"});
   CHECK(codes("exits with return code = -7") == Codes{"shared-memory"});
+  CHECK(codes("CUDA error: cudaHostAlloc out of memory") == Codes{"pinned-memory"});
 }

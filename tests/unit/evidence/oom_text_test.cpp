@@ -264,6 +264,20 @@ TEST_CASE("the host's allocators are told from the GPU's") {
   CHECK(only_event("OSError: [Errno 12] Cannot allocate memory").kind == OomKind::host_allocator);
 }
 
+TEST_CASE("page-locked memory of the host is told from the GPU's, if only by the traceback") {
+  CHECK(only_event("RuntimeError: CUDA error: cudaHostAlloc out of memory").kind ==
+        OomKind::host_pinned);
+  CHECK(only_event("NCCL WARN Failed to CUDA host alloc 4096 bytes").tried->bytes ==
+        Bytes::of(4096));
+  const std::string frame = "  File \"stage3.py\", line 700, in _create_fp16_partitions\n    ";
+  CHECK(only_event(frame + "param.pin_memory()\n    ~~~~~^^^^^^\nRuntimeError: CUDA error: out of "
+                           "memory\n")
+            .kind == OomKind::host_pinned);
+  CHECK(only_event(frame + "loader = DataLoader(data, pin_memory=True)\nRuntimeError: CUDA error: "
+                           "out of memory\n")
+            .kind == OomKind::gpu_driver);
+}
+
 TEST_CASE("a killed process is one event however many lines tell it") {
   const OomEvent event = only_event(
       "[2024-05-01 10:00:00,001] [INFO] [launch.py:315:sigkill_handler] Killing subprocess 4711\n"
