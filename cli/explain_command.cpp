@@ -157,7 +157,7 @@ Resource resource_of(const OomEvent& event) {
 OomRun run_of(const Scenario& scenario, const OomEvent& event, PredictOptions options) {
   std::optional<Bytes> capacity;
   if (event.capacity && event.capacity->bytes > Bytes::zero()) capacity = event.capacity->bytes;
-  const Variations variations(scenario, capacity, resource_of(event) == Resource::host_memory);
+  const Variations variations(scenario, capacity);
   OomRun run;
   run.plan = variations.base();
   options.reserve = std::min(taken_from_gpu(event), run.plan.cluster.gpu.memory.value);
@@ -170,16 +170,23 @@ OomRun run_of(const Scenario& scenario, const OomEvent& event, PredictOptions op
     }
     run.end = end_on_gpu(rank, run.result, options.reserve);
   }
+  if (resource_of(event) == Resource::host_memory) {
+    run.host_ran_out = run.result.host_condition.has_value();
+    if (run.result.fits && !run.host_ran_out) return run;
+    const Variations usual(scenario, capacity, true);
+    const StepResult result = simulate(usual.base(), {.predict = options, .other_networks = false});
+    run.changes = find_remedies(usual, result, options, Resource::host_memory);
+    return run;
+  }
   if (run.result.fits) {
     // The log says that it does not: what helps must free at least the request that failed.
-    if (resource_of(event) != Resource::gpu_memory) return run;
     const GpuMemory& gpu = run.result.gpu;
     const Bytes room = gpu.capacity - std::min(gpu.capacity, gpu.peak_total);
     run.refuted_by = room + (event.tried ? event.tried->bytes : Bytes::zero());
     options.reserve =
         std::min(options.reserve + *run.refuted_by, run.plan.cluster.gpu.memory.value);
   }
-  run.changes = find_remedies(variations, run.result, options, resource_of(event));
+  run.changes = find_remedies(variations, run.result, options, Resource::gpu_memory);
   return run;
 }
 

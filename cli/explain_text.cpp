@@ -391,7 +391,13 @@ std::string explain_text(const OomExplanation& explanation, const Translation& w
         "predicted, and the changes below free that much\n",
         gib_text(*run.refuted_by));
   }
-  rest += run.result.fits && !run.refuted_by
+  if (run.host_ran_out) {
+    rest += phrase(
+        "the log shows that the host ran out: a node has less than that, and the changes below are "
+        "counted with the usual {} (--host-memory says another amount)\n",
+        gib_text(run.result.host.capacity));
+  }
+  rest += run.result.fits && !run.refuted_by && !run.host_ran_out
               ? "the scenario fits with the probability asked for: no change is searched for\n"
               : changes_text(run.changes, run.result);
   for (const Phrase& sentence : run.result.assumptions) rest += "assumed: " + sentence + "\n";

@@ -41,6 +41,9 @@ struct OomRun {
   // Where the prediction fits and the log says that it ran out of memory: what the changes must
   // free at least. Absent: it does not fit, or the host's memory ran out.
   std::optional<Bytes> refuted_by;
+  // The host's memory ran out, and the run fits where a node has more than usual: the changes are
+  // for the usual amount.
+  bool host_ran_out = false;
   Remedies changes;
 };
 
