@@ -184,12 +184,10 @@ class Facts {
 
   void make_plan() {
     if (model_ == nullptr || cluster_ == nullptr) return;
-    const Prepared prepared{.model = model_,
-                            .cluster = cluster_,
-                            .ds_config = std::make_shared<const DsConfig>(request_.config),
-                            .profile = profile_};
     try {
       Scenario scenario = request_.scenario;
+      Prepared prepared = prepare(scenario);
+      prepared.ds_config = std::make_shared<const DsConfig>(request_.config);
       if (!style_was_said_) {
         const bool trainer = context_.style == ConfigStyle::hf_trainer;
         scenario.set(ScenarioKey::frontend,

@@ -161,6 +161,16 @@ TEST_CASE("under FSDP and DDP the rules of DeepSpeed's file are not asked") {
         nullptr);
 }
 
+TEST_CASE("the host is judged as simulate does: a mixture's experts are joined there") {
+  const std::string run = "--model mixtral-8x22b --cluster 8x8xH100 --seq 1024 --ckpt full";
+  const std::string_view text = R"("zero_optimization": {"stage": 3}, "bf16": {"enabled": true})";
+  const Run stated = run_on(text, run + " --host-memory 1T");
+  const Json* finding = finding_of(stated, "out-of-memory");
+  REQUIRE(finding != nullptr);
+  CHECK(member(*finding, "message").starts_with("the host needs 2066"));
+  CHECK(finding_of(run_on(text, run + " --host-memory 3T"), "out-of-memory") == nullptr);
+}
+
 TEST_CASE("a run that cannot be planned still gets the rest, and the reason") {
   const Run run =
       run_on(R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 3})",
