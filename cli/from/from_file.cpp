@@ -35,6 +35,10 @@ Tool tool_of(const Json& document) {
   return Tool::trainer;
 }
 
+constexpr const char* kExpected =
+    "arguments of transformers' Trainer, TRL, LLaMA-Factory or axolotl, accelerate's "
+    "configuration, or a script that starts one of them";
+
 // Nobody's settings: which option takes the file, where one does.
 void refuse_other_documents(const Json& document, const std::string& file) {
   Phrase hint;
@@ -50,13 +54,21 @@ void refuse_other_documents(const Json& document, const std::string& file) {
           "model_name_or_path|base_model|per_device_train_batch_size|distributed_type|"
           "compute_environment|output_dir|finetuning_type|micro_batch_size");
   if (document.is_object() && known && hint.empty()) return;
-  throw InputError(
-      {file,
-       "",
-       "arguments of transformers' Trainer, TRL, LLaMA-Factory or axolotl, accelerate's "
-       "configuration, or a script that starts one of them",
-       described(document),
-       hint});
+  throw InputError({file, "", kExpected, described(document), hint});
+}
+
+// Starts no training whose settings it says. A kit that `fit -o` wrote has them in its scenario.
+[[noreturn]] void refuse_script(const std::string& file) {
+  std::error_code none;
+  Phrase hint =
+      "a program that has its settings in itself: say them as flags, and --ds-config FILE";
+  for (const char* beside : {"scenario.json", "kit/scenario.json"}) {
+    const fs::path scenario = fs::path(file).parent_path() / beside;
+    if (!fs::exists(scenario, none)) continue;
+    hint = phrase("what this kit starts: --scenario {}", scenario.string());
+    break;
+  }
+  throw InputError({file, "", kExpected, "no command with the settings of a training", hint});
 }
 
 // accelerate's own section as the ds_config that its plugin makes of it (accelerate/utils/
@@ -216,7 +228,7 @@ class Collector {
         }
         if (document.is_object()) return read_document(document, file);
       }
-      refuse_other_documents(Json(), file);
+      refuse_script(file);
     }
     const Part& first = parts.front();
     for (const Phrase& line : first.unread) meaning_.unknown.push_back({"", 0, line, ""});

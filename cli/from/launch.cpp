@@ -92,6 +92,12 @@ bool changes_the_runtime(std::string_view name) {
          name.find("DEBUG") == std::string_view::npos;
 }
 
+// Which network NCCL takes between hosts, whose speed the cluster says.
+bool is_about_the_network(std::string_view name) {
+  return name.starts_with("NCCL_IB_") || name.starts_with("NCCL_SOCKET_") || name == "NCCL_NET" ||
+         name == "NCCL_CROSS_NIC";
+}
+
 // A variable of the environment, "NPROC_PER_NODE=8".
 void read_variable(const Word& word, const std::string& file, Part& part) {
   const std::size_t equals = word.text.find('=');
@@ -108,6 +114,9 @@ void read_variable(const Word& word, const std::string& file, Part& part) {
     part.processes.threads = count_of(value);
   } else if (expands_segments(word.text)) {
     part.processes.expandable_segments = true;
+  } else if (is_about_the_network(name)) {
+    part.network.push_back({name, value, file, word.line});
+    return;
   } else if (changes_the_runtime(name)) {
     return leave_unread(word.text, file, word.line, part);
   } else {
@@ -116,10 +125,21 @@ void read_variable(const Word& word, const std::string& file, Part& part) {
   (counts ? part.counted : part.unused).push_back({name, value, file, word.line});
 }
 
+// "480GiB" of "60G" eight times; empty where that is no amount. Slurm's units are powers of 1024, M
+// where none is said.
+std::string slurm_memory(const std::string& text, std::int64_t times) {
+  const std::size_t unit = std::min(text.find_first_of("MGT"), text.size());
+  const std::int64_t count = count_of(Json(text.substr(0, unit)));
+  constexpr std::int64_t kMost = 1'000'000'000;
+  if (count <= 0 || count > kMost || times <= 0) return "";
+  return std::to_string(count * times) + (unit == text.size() ? 'M' : text[unit]) + "iB";
+}
+
 // How many processes Slurm starts, by the lines of sbatch or the options of srun.
 void read_job(const std::vector<Setting>& settings, Part& part) {
   Processes& processes = part.processes;
   std::int64_t tasks = 0;
+  const Setting* of_gpu = nullptr;  // host memory
   for (const Setting& setting : settings) {
     const std::string& flag = setting.name;
     const std::string value = text_of(setting.value);
@@ -136,11 +156,11 @@ void read_job(const std::vector<Setting>& settings, Part& part) {
       if (!all.gpu.empty()) processes.gpu = all.gpu;
     } else if (flag == "--ntasks-per-node") {
       tasks = count_of(Json(value));
-    } else if (const std::size_t unit = std::min(value.find_first_of("MGT"), value.size());
-               flag == "--mem" && count_of(Json(value.substr(0, unit))) > 0) {
-      // Slurm's units are powers of 1024, M where none is said.
-      processes.host_memory =
-          value.substr(0, unit) + (unit == value.size() ? 'M' : value[unit]) + "iB";
+    } else if (flag == "--mem" && !slurm_memory(value, 1).empty()) {
+      processes.host_memory = slurm_memory(value, 1);
+    } else if (flag == "--mem-per-gpu") {
+      of_gpu = &setting;
+      continue;
     } else if (flag.starts_with("--mem") && value != "0") {
       leave_unread(flag + " " + value, setting.file, setting.line, part);
       continue;
@@ -151,6 +171,17 @@ void read_job(const std::vector<Setting>& settings, Part& part) {
   }
   if (processes.per_node == 0 && tasks > 1) processes.per_node = tasks;
   if (processes.per_node > 0 && processes.nodes == 0) processes.nodes = 1;
+  if (of_gpu == nullptr) return;
+  const std::int64_t gpus = processes.per_node > 0
+                                ? processes.per_node
+                                : processes.all / std::max<std::int64_t>(processes.nodes, 1);
+  const std::string value = text_of(of_gpu->value);
+  const std::string memory = slurm_memory(value, gpus);
+  if (memory.empty()) {
+    return leave_unread(of_gpu->name + " " + value, of_gpu->file, of_gpu->line, part);
+  }
+  processes.host_memory = memory;
+  part.counted.push_back(*of_gpu);
 }
 
 // What Slurm tells the script of it.

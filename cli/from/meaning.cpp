@@ -211,7 +211,9 @@ class MeaningReader {
       case Role::eager:
         return attention(is_on(value) ? "eager" : "", setting);
       case Role::checkpointing:
-        return set(ScenarioKey::activation_checkpointing, is_on(value) ? "full" : "none", setting);
+        return checkpointing(setting);
+      case Role::activation_offloading:
+        return activation_offloading(setting);
       case Role::no_checkpointing:
         return set(ScenarioKey::activation_checkpointing, is_on(value) ? "none" : "full", setting);
       case Role::checkpointing_arguments:
@@ -287,6 +289,24 @@ class MeaningReader {
                         "one number in both, or take it out of accelerate's file"});
     }
     return set(ScenarioKey::gradient_accumulation_steps, setting.value, setting);
+  }
+
+  // axolotl's words beside a switch: "offload", "unsloth" before, keep the checkpoints on the host.
+  Became checkpointing(const Setting& setting) {
+    const std::string text = text_of(setting.value);
+    const bool offloads = is_named_in("offload|unsloth|offload_disk", text);
+    if (offloads) file(setting, activation_offloading(setting));
+    const bool full = offloads || is_on(setting.value);
+    const std::string said = full ? "full" : is_switched_off(setting.value) ? "none" : text;
+    return set(ScenarioKey::activation_checkpointing, said, setting);
+  }
+
+  Became activation_offloading(const Setting& setting) {
+    if (is_named_in("disk|offload_disk", text_of(setting.value))) {
+      refuse(setting, "activations on a disk");
+    }
+    return set(
+        ScenarioKey::activation_offload, is_switched_off(setting.value) ? "none" : "cpu", setting);
   }
 
   Became checkpointing_arguments(const Setting& setting) {
@@ -587,7 +607,7 @@ void add_meaning(const Part& part, Meaning& meaning) {
   const auto add = [](const std::vector<Setting>& settings, bool counts, auto& lines) {
     for (const Setting& one : settings) {
       const char* as = !counts                           ? ""
-                       : one.name == "--mem"             ? "--host-memory"
+                       : one.name.starts_with("--mem")   ? "--host-memory"
                        : one.name == kThreads            ? "--omp-num-threads"
                        : one.name.starts_with("PYTORCH") ? "--expandable-segments"
                                                          : "CLUSTER";
@@ -596,6 +616,16 @@ void add_meaning(const Part& part, Meaning& meaning) {
   };
   add(part.counted, true, meaning.read);
   add(part.unused, false, meaning.unused);
+  const bool one_host = part.processes.nodes == 1;
+  if (one_host) add(part.network, false, meaning.unused);
+  for (const Setting& one : part.network) {
+    if (one_host) break;
+    meaning.assumed.push_back(
+        phrase("{}={}: between hosts the network is as fast as the cluster says, whatever NCCL is "
+               "told to take (--network)",
+               one.name,
+               text_of(one.value)));
+  }
   Processes& all = meaning.processes;
   const Processes& said = part.processes;
   if (all.nodes == 0) all.nodes = said.nodes;

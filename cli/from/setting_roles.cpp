@@ -40,6 +40,7 @@ constexpr std::array kRoleRows = {
     RoleRow{"disable_gradient_checkpointing", Role::no_checkpointing},
     RoleRow{"gradient_checkpointing_kwargs|activation_checkpointing_kwargs",
             Role::checkpointing_arguments},
+    RoleRow{"activation_offloading", Role::activation_offloading},
     RoleRow{"accelerator_config", Role::accelerator_arguments},
     RoleRow{"use_reentrant_gc|use_reentrant", Role::reentrant},
     RoleRow{"deepspeed|deepspeed_config|accelerate.deepspeed_config_file", Role::ds_config},
@@ -121,6 +122,11 @@ bool is_on(const Json& value) {
   const std::string text = folded(text_of(value), "");
   return text == "true" || text == "yes" || text == "1" || text == "auto" || text == "full" ||
          text == "on";
+}
+
+bool is_switched_off(const Json& value) {
+  if (value.is_boolean()) return !value.as_boolean();
+  return is_named_in("false|no|none|0|off", folded(text_of(value), ""));
 }
 
 bool says_nothing(const Json& value) {

@@ -28,6 +28,7 @@ enum class Role {
   checkpointing,
   no_checkpointing,
   checkpointing_arguments,
+  activation_offloading,  // a switch, or where to
   accelerator_arguments,
   reentrant,
   ds_config,
@@ -77,6 +78,8 @@ std::optional<Role> role_of(std::string_view name, Tool tool);
 
 // true, yes, 1, on, and what tools take for it (auto, full).
 bool is_on(const Json& value);
+// false, no, none, 0, off.
+bool is_switched_off(const Json& value);
 bool says_nothing(const Json& value);
 
 // Names of modules: a list, "q_proj,v_proj", "q_proj v_proj".

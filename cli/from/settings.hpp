@@ -45,6 +45,7 @@ struct Part {
   std::vector<Setting> files;  // value: a path as it is written
   Processes processes;
   std::vector<Setting> counted;  // what `processes` was made of
+  std::vector<Setting> network;  // variables of NCCL about the network between hosts
   std::vector<Setting> unused;   // of the launcher and the job: where and under which name it runs
   std::vector<Phrase> unread;    // what could not be followed
 };

@@ -501,6 +501,35 @@ TEST_CASE("files of another kind are refused with the option that takes them") {
             .find("--model") != std::string::npos);
   CHECK_THROWS_AS(from::read_from(files.add("empty.yaml", "")), InputError);
   CHECK_THROWS_AS(from::read_from(files.add("x.sh", "echo hello\n")), InputError);
+  const auto hint_of = [&] {
+    return refused(files.add("job.sbatch", "srun torchrun --nproc_per_node=8 train.py \"$@\"\n"))
+        .diagnostics()[0]
+        .hint.english();
+  };
+  CHECK(hint_of().find("say them as flags") != std::string::npos);
+  files.add("scenario.json", "{}");
+  CHECK(hint_of().find("scenario.json") != std::string::npos);
+}
+
+TEST_CASE("checkpoints that a tool keeps on the host are full checkpointing with offload") {
+  if (!reads_yaml()) return;
+  Files files;
+  const auto read = [&](const std::string& line) {
+    return from::read_from(files.add("a.yaml", "base_model: m\nsequence_len: 8\n" + line + "\n"));
+  };
+  for (const char* word : {"offload", "unsloth"}) {
+    const from::Meaning meaning = read("gradient_checkpointing: " + std::string(word));
+    CHECK(said(meaning, ScenarioKey::activation_checkpointing) == "full");
+    CHECK(said(meaning, ScenarioKey::activation_offload) == "cpu");
+  }
+  CHECK(said(read("activation_offloading: true"), ScenarioKey::activation_offload) == "cpu");
+  CHECK(said(read("activation_offloading: false"), ScenarioKey::activation_offload) == "none");
+  CHECK(said(read("gradient_checkpointing: off"), ScenarioKey::activation_checkpointing) == "none");
+  CHECK_THROWS_AS(read("gradient_checkpointing: offload_disk"), InputError);
+  CHECK_THROWS_AS(read("activation_offloading: disk"), InputError);
+  CHECK_THROWS_AS(read("gradient_checkpointing: sometimes"), InputError);
+  CHECK(said(from::read_from(files.add("t.sh", "trl sft --activation_offloading True\n")),
+             ScenarioKey::activation_offload) == "cpu");
 }
 
 TEST_CASE("a command that is put together in variables") {
@@ -806,8 +835,8 @@ TEST_CASE("what a job exports and may have of memory is used or listed") {
   const std::string text = from::describe(meaning).english();
   for (const char* line : {"--mem: 480G -> --host-memory",
                            "OMP_NUM_THREADS: 8 -> --omp-num-threads",
+                           "assumed: NCCL_IB_DISABLE=1: between hosts the network is as fast",
                            "not known: " /* its place */,
-                           "NCCL_IB_DISABLE=1",
                            "NCCL_ALGO=Ring",
                            "depend on it: NCCL_DEBUG\n",
                            "assumed: paged_adamw_8bit: its states stay on the GPU"}) {
@@ -816,6 +845,20 @@ TEST_CASE("what a job exports and may have of memory is used or listed") {
   }
   CHECK(from::read_from(files.add("b.sh", "#SBATCH --mem=4096\npython t.py --bf16 true\n"))
             .processes.host_memory == "4096MiB");
+  const from::Meaning shares = from::read_from(
+      files.add("d.sh",
+                "#SBATCH --mem-per-gpu=60G\n#SBATCH --gres=gpu:a100:8\nexport NCCL_IB_DISABLE=1\n"
+                "torchrun --nproc_per_node=8 t.py --bf16 true\n"));
+  CHECK(shares.processes.host_memory == "480GiB");
+  CHECK(from::describe(shares).english().find("depend on it: NCCL_IB_DISABLE\n") !=
+        std::string::npos);
+  CHECK(from::describe(shares).english().find("--mem-per-gpu: 60G -> --host-memory") !=
+        std::string::npos);
+  CHECK(shares.unknown.empty());
+  const from::Meaning nobody_says =
+      from::read_from(files.add("e.sh", "#SBATCH --mem-per-gpu=60G\npython t.py --bf16 true\n"));
+  CHECK(nobody_says.processes.host_memory.empty());
+  CHECK(from::describe(nobody_says).english().find("not known: ") != std::string::npos);
   CHECK_THROWS_AS(
       from::read_from(files.add("c.sh", "python t.py --attn_implementation flash_attention_3\n")),
       InputError);
