@@ -63,10 +63,11 @@ Phrase limit_text(const Limit& limit) {
 namespace {
 
 Phrase verdict_text(const Plan& plan, const StepResult& result, const Remedies& remedies) {
-  Phrase text = phrase("{}{}: probability {}\n",
-                       result.fits ? "fits" : "does not fit",
-                       (result.fits ? other_releases_text(plan) : Phrase()) + condition_text(result),
-                       probability_text(result));
+  Phrase text =
+      phrase("{}{}: probability {}\n",
+             result.fits ? "fits" : "does not fit",
+             (result.fits ? other_releases_text(plan) : Phrase()) + condition_text(result),
+             probability_text(result));
   if (result.host_condition) {
     text += phrase("  with the usual {}: probability {:.3f}\n",
                    gib_text(result.host.capacity),

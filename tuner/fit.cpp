@@ -313,7 +313,8 @@ UsualHost on_usual_host(Question question, const PredictOptions& options) {
     return usual;
   }
   const StrategyResult& nearest = nearest_of(answer.strategies);
-  std::vector<Remedy> found = fitting(find_remedies(QuestionSubject(question, nearest, options), 1));
+  std::vector<Remedy> found =
+      fitting(find_remedies(QuestionSubject(question, nearest, options), 1));
   if (!found.empty() && found.front().price == RemedyPrice::nothing) {
     usual.remedy = std::move(found.front());
   }

@@ -52,6 +52,10 @@ class Catalogue {
       add_slower();
       add_other_training();
     }
+    if (workload_.loading == Loading::every_rank) {
+      add_loading(Loading::usual,
+                  "load under zero.Init, under FSDP by one rank of a node (--loading usual)");
+    }
     if (subject_.lacks(Resource::host_memory)) add_less_on_host();
     if (subject_.lacks(Resource::host_memory) || free_) add_more_host_memory();
     add_more_nodes();
@@ -147,8 +151,8 @@ class Catalogue {
           std::string flags;
           const auto take = [&](ScenarioKey one, const Version& version) {
             changes.push_back({one, Json(to_string(version))});
-            flags += (flags.empty() ? "" : " ") + std::string(info(one).flag) + " " +
-                     to_string(version);
+            flags +=
+                (flags.empty() ? "" : " ") + std::string(info(one).flag) + " " + to_string(version);
           };
           take(key, other);
           // One release alone would bring the others of its time.
@@ -385,9 +389,10 @@ class Catalogue {
     settings["gathers_model"] = false;
     add(RemedyPrice::speed,
         MemoryCategory::parameters,
-        phrase("gather the weights part by part while it generates: ds3_gather_for_generation=False "
-               "(--trainer '{}')",
-               Json::object({{trainer, settings}}).dump()),
+        phrase(
+            "gather the weights part by part while it generates: ds3_gather_for_generation=False "
+            "(--trainer '{}')",
+            Json::object({{trainer, settings}}).dump()),
         {{ScenarioKey::trainer, Json::object({{trainer, settings}})}});
   }
 
@@ -594,16 +599,17 @@ class Catalogue {
 
   // --- what the host holds
 
+  void add_loading(Loading loading, Phrase text) {
+    add(RemedyPrice::nothing,
+        MemoryCategory::parameters,
+        std::move(text),
+        {{ScenarioKey::loading, Json(name(kLoadingNames, loading))}})
+        .decides = true;
+  }
+
   // While weights are loaded, or gathered to be saved.
   void add_lighter_loading() {
     const Phase peak = subject_.result().host.peak_phase;
-    const auto load = [&](Loading loading, Phrase text) {
-      add(RemedyPrice::nothing,
-          MemoryCategory::parameters,
-          std::move(text),
-          {{ScenarioKey::loading, Json(name(kLoadingNames, loading))}})
-          .decides = true;
-    };
     const Knob gathers = Knob::stage3_gather_16bit_weights_on_model_save;
     if (peak == Phase::save && sharded_ && plan_.engine.stage3.gather_16bit_weights_on_save) {
       add(RemedyPrice::nothing,
@@ -614,14 +620,10 @@ class Catalogue {
           .decides = true;
     }
     if (peak != Phase::load) return;
-    if (workload_.loading == Loading::every_rank) {
-      load(Loading::usual,
-           "load under zero.Init, under FSDP by one rank of a node (--loading usual)");
-    }
     if (converts_while_loading(plan_)) {
-      load(Loading::converted,
-           "load a copy that has the experts as the class does: "
-           "save_pretrained(save_original_format=False), once (--loading converted)");
+      add_loading(Loading::converted,
+                  "load a copy that has the experts as the class does: "
+                  "save_pretrained(save_original_format=False), once (--loading converted)");
       add_engine();
     }
     if (workload_.precision == Precision::fp16 && plan_.cluster.gpu.bf16_supported && !has_file()) {

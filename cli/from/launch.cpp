@@ -395,7 +395,8 @@ class CommandReader {
       part_.files.push_back({name, text, file_, value.line});
       return;  // its lines are listed under its own name
     } else if (is_named_in(kOfDsConfig, name) || name == "deepspeed_config_file" ||
-               name == "mixed_precision") {
+               name == "mixed_precision" || name == "zero3_init_flag" ||
+               name == "fsdp_cpu_ram_efficient_loading") {
       return keep("accelerate." + name, text, value);
     } else {
       counts = false;

@@ -214,6 +214,9 @@ class MeaningReader {
         return checkpointing(setting);
       case Role::activation_offloading:
         return activation_offloading(setting);
+      case Role::loading:
+        if (!is_switched_off(value)) return {Use::taken};
+        return set(ScenarioKey::loading, "every-rank", setting);
       case Role::no_checkpointing:
         return set(ScenarioKey::activation_checkpointing, is_on(value) ? "none" : "full", setting);
       case Role::checkpointing_arguments:
@@ -382,13 +385,15 @@ class MeaningReader {
         file(one, set(ScenarioKey::fsdp_version, value, one));
       } else if (name.ends_with("activation_checkpointing")) {
         file(one, apply(Role::checkpointing, one));
+      } else if (name.ends_with("cpu_ram_efficient_loading")) {
+        file(one, apply(Role::loading, one));
       }
     }
     sharding_.read_section(setting);
     file_rest(setting,
               setting.value,
               "version|activation_checkpointing|offload_params|cpu_offload|sharding_strategy|"
-              "reshard_after_forward");
+              "reshard_after_forward|cpu_ram_efficient_loading");
     // The Trainer heeds the section where --fsdp is on, axolotl by itself.
     if (part_.tool == Tool::axolotl && !setting.value.members().empty()) engine("fsdp", said);
     return {Use::taken, "--engine fsdp"};

@@ -41,6 +41,9 @@ constexpr std::array kRoleRows = {
     RoleRow{"gradient_checkpointing_kwargs|activation_checkpointing_kwargs",
             Role::checkpointing_arguments},
     RoleRow{"activation_offloading", Role::activation_offloading},
+    RoleRow{"zero3_init_flag|deepspeed_config.zero3_init_flag|accelerate.zero3_init_flag|"
+            "fsdp_cpu_ram_efficient_loading|accelerate.fsdp_cpu_ram_efficient_loading",
+            Role::loading},
     RoleRow{"accelerator_config", Role::accelerator_arguments},
     RoleRow{"use_reentrant_gc|use_reentrant", Role::reentrant},
     RoleRow{"deepspeed|deepspeed_config|accelerate.deepspeed_config_file", Role::ds_config},

@@ -29,6 +29,7 @@ enum class Role {
   no_checkpointing,
   checkpointing_arguments,
   activation_offloading,  // a switch, or where to
+  loading,                // whether ranks load less than the whole model
   accelerator_arguments,
   reentrant,
   ds_config,

@@ -39,7 +39,7 @@ struct Software {
   Version trl;  // 0.0.0: none of its trainers runs
   Version accelerate;
   std::vector<Phrase> conflicts;  // why these do not run the model together
-  RuleSwitches switched;  // of the rules about the five
+  RuleSwitches switched;          // of the rules about the five
 
   bool deepspeed_acts(ReleaseRule rule) const {
     return acts(rule, Package::deepspeed, deepspeed_release, switched);

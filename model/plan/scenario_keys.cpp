@@ -130,7 +130,8 @@ const std::array<ScenarioKeyInfo, kScenarioKeyCount> kScenarioKeys = {{
      "usual|every-rank|converted",
      0,
      0,
-     "every-rank: each builds the whole model (zero3_init_flag or cpu_ram_efficient_loading false); "
+     "every-rank: each builds the whole model (zero3_init_flag or cpu_ram_efficient_loading "
+     "false); "
      "converted: from a copy by save_pretrained(save_original_format=False)"},
     {ScenarioKey::optimizer,
      "/workload/optimizer",

@@ -87,8 +87,8 @@ Bytes converted_weights(const Plan& plan) {
 // Of a node: under FSDP its first reads, and the others get the weights from it
 // (cpu_ram_efficient_loading).
 std::int64_t loading_ranks(const Plan& plan) {
-  const bool first_alone = plan.workload.engine == TrainingEngine::fsdp &&
-                           plan.workload.loading != Loading::every_rank;
+  const bool first_alone =
+      plan.workload.engine == TrainingEngine::fsdp && plan.workload.loading != Loading::every_rank;
   return first_alone ? 1 : plan.cluster.gpus_per_node();
 }
 

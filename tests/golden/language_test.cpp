@@ -87,6 +87,9 @@ const std::set<std::string>& names() {
       "distinct",
       "all",
       "rehearse",
+      "usual",  // what --loading takes
+      "every",
+      "converted",
       "transformers",
       "transformer",
       "FULL_SHARD",

@@ -683,6 +683,15 @@ TEST_CASE("every key of a file is taken for something or listed by its name") {
     INFO(key << "\n" << accelerate);
     CHECK(accelerate.find(key) != std::string::npos);
   }
+  // Without zero.Init, or with all ranks of a node reading, every rank loads the whole model.
+  for (const char* whole :
+       {"accelerate launch --use_deepspeed --zero_stage 3 --zero3_init_flag false t.py\n",
+        "accelerate launch --fsdp_cpu_ram_efficient_loading false --use_fsdp t.py\n"}) {
+    const from::Meaning meaning = from::read_from(files.add("w.sh", whole));
+    INFO(whole);
+    REQUIRE(meaning.scenario.find(ScenarioKey::loading) != nullptr);
+    CHECK(meaning.scenario.find(ScenarioKey::loading)->value == Json("every-rank"));
+  }
   const std::string script = from::describe(from::read_from(
       files.add("d.sh",
                 "#SBATCH --time=1:00\nNCCL_DEBUG=INFO srun -p main -N 2 --gres=gpu:a100:8 torchrun "
