@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 #include <utility>
+#include <variant>
 
 #include "base/defect.hpp"
 #include "base/diagnostic.hpp"
@@ -72,6 +73,18 @@ class PlanSubject : public RemedySubject {
   std::optional<Resource> resource_;
   mutable SimulationMemo memo_;
 };
+
+bool changes(const Variation& variation, ScenarioKey key) {
+  return std::any_of(variation.changes.begin(), variation.changes.end(), [&](const Change& change) {
+    return change.key == std::variant<Knob, ScenarioKey>(key);
+  });
+}
+
+// Another engine beside a way of loading that is about the first.
+bool undoes_loading(const Variation& more, const Variation& sum) {
+  return changes(more, ScenarioKey::engine) &&
+         (changes(sum, ScenarioKey::load_device) || changes(sum, ScenarioKey::loading));
+}
 
 class Finder {
  public:
@@ -170,6 +183,7 @@ class Finder {
     for (const RemedyCandidate& candidate : candidates) {
       if (candidate.price > dearest) break;
       std::vector<const RemedyCandidate*> more = sum;
+      if (undoes_loading(frugal({&candidate}), frugal(sum))) continue;
       more.push_back(&candidate);
       if (!subject_.roughly(frugal(more))) continue;  // refused beside the others
       sum = std::move(more);

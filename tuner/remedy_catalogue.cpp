@@ -270,7 +270,7 @@ class Catalogue {
 
   // Four-bit weights that wait on the host until FSDP shards them.
   void add_loading_on_host() {
-    if (!plan_.loads_whole || workload_.method != Method::qlora) return;
+    if (workload_.method != Method::qlora || !(plan_.loads_whole || deepspeed_)) return;
     const bool fsdp = workload_.engine == TrainingEngine::fsdp;
     if (!fsdp && !may_change_engine()) return;
     constexpr const char* kOnHost = "{\"\": \"cpu\"}";
@@ -636,6 +636,7 @@ class Catalogue {
 
   void add_less_on_host() {
     add_lighter_loading();
+    if (!deepspeed_) add_engine();
     if (!deepspeed_ || plan_.engine.embedded) return;
     const bool optimizer = plan_.engine.offload_optimizer.device == OffloadDevice::cpu;
     const OffloadDevice weights_on = plan_.engine.offload_parameter.device;
