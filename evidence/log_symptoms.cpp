@@ -90,7 +90,7 @@ Phrase weight_of(const Model* model, std::int64_t elements) {
                 matrix->rows_of_model);
 }
 
-// What a rank's watchdog says that it waits for.
+// A collective that a rank's watchdog says it waits for.
 struct RankWait {
   std::string operation;
   std::optional<std::int64_t> number;  // of the collective, counted in its group

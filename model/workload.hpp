@@ -34,9 +34,9 @@ inline constexpr EnumNames<ActivationCheckpointing, 3> kActivationCheckpointingN
 enum class ActivationOffload { none, cpu };
 inline constexpr EnumNames<ActivationOffload, 2> kActivationOffloadNames{{"none", "cpu"}};
 
-// How from_pretrained brings the weights: a published checkpoint, under zero.Init at stage 3 and by
-// the first rank of a node under FSDP; the whole model by every rank; or a checkpoint that has them
-// as the class does, from which nothing is converted.
+// Ways in which from_pretrained brings the weights: a published checkpoint, under zero.Init at
+// stage 3 and by the first rank of a node under FSDP; the whole model by every rank; or a
+// checkpoint that has them as the class does, from which nothing is converted.
 enum class Loading { usual, every_rank, converted };
 inline constexpr EnumNames<Loading, 3> kLoadingNames{{"usual", "every-rank", "converted"}};
 

@@ -67,8 +67,8 @@ bool stays_mapped(const Plan& plan) {
          !software.transformers_act(ReleaseRule::copies_slices);
 }
 
-// What from_pretrained makes of several tensors of the checkpoint, and its largest beside the parts
-// that it is joined of.
+// Weights that from_pretrained joins of several tensors of the checkpoint, the largest beside the
+// parts that it is joined of.
 Bytes converted_weights(const Plan& plan) {
   if (plan.engine.embedded || plan.workload.implementation != Implementation::hf ||
       plan.workload.loading == Loading::converted ||
@@ -84,7 +84,7 @@ Bytes converted_weights(const Plan& plan) {
   return (sum + largest) * loaded_dtype(plan);
 }
 
-// Of a node: under FSDP its first reads, and the others get the weights from it
+// Ranks of a node that read: under FSDP the first alone, which the others get the weights from
 // (cpu_ram_efficient_loading).
 std::int64_t loading_ranks(const Plan& plan) {
   const bool first_alone =
@@ -92,7 +92,7 @@ std::int64_t loading_ranks(const Plan& plan) {
   return first_alone ? 1 : plan.cluster.gpus_per_node();
 }
 
-// Of one rank, without what is mapped to the checkpoint's files.
+// A rank's weights on the host, without those that are mapped to the checkpoint's files.
 Bytes built_weights(const Plan& plan) {
   if (read_to_gpu(plan)) return Bytes::zero();
   if (stays_mapped(plan)) return converted_weights(plan);

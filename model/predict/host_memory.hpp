@@ -17,8 +17,8 @@ namespace zeroplan {
 // blocks, where activations are offloaded.
 Bytes checkpoints_on_host(const Plan& plan, const ModelGraph& graph);
 
-// What is taken for granted of loading: that weights stay mapped to their files where another way
-// would fill the host, or what transformers makes of them there.
+// The sentence about what is taken for granted of loading: that weights stay mapped to their files
+// where another way would fill the host, or what transformers makes of them there.
 std::optional<Phrase> loading_sentence(const Plan& plan);
 
 // Whether from_pretrained makes weights of other tensors on the host.

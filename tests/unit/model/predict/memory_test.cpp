@@ -204,7 +204,7 @@ TEST_CASE("Pageable offload of stage 2 takes 18 bytes an owned parameter on the 
   CHECK(host.peak_phase == Phase::save);
 }
 
-// Of the host while weights are loaded, without the processes.
+// Host memory while weights are loaded, without the processes.
 Bytes loading(const Setup& setup) {
   const Bytes process = Bytes::nearest(Coefficients()[Coefficient::host_process_bytes]);
   return memory_of(setup).host.load_peak - process * setup.gpus;
