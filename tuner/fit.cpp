@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/defect.hpp"
 #include "base/diagnostic.hpp"
 #include "base/parallel_for.hpp"
 #include "simulator/simulate.hpp"
@@ -398,10 +399,32 @@ std::optional<StepResult> with_expandable_segments(const Question& question,
   return there;
 }
 
-void take_remedies(Remedies found, FitAnswer& answer) {
+// The strategy that `fit` chooses for the changed question.
+std::optional<StrategyResult> chosen_after(const Question& question,
+                                           const Variation& change,
+                                           const PredictOptions& options) {
+  Question changed = varied(question, change);
+  changed.missing = std::make_shared<MissingRows>();  // those of the question are named once
+  FitAnswer answer = try_strategies(changed, options);
+  play_shown(changed, answer, options);
+  if (!answer.recommended || answer.needs.any()) return std::nullopt;
+  return std::move(answer.strategies[*answer.recommended]);
+}
+
+void take_remedies(const Question& question,
+                   const PredictOptions& options,
+                   Remedies found,
+                   FitAnswer& answer) {
   for (const TriedRemedy& one : found.tried) {
     if (!one.fits()) answer.tried.push_back(one.change);
   }
+  constexpr std::size_t kShown = 4;  // as fitting() takes
+  parallel_for(std::min(kShown, found.that_fit.size()), machine_threads(), [&](std::size_t i) {
+    TriedRemedy& one = found.tried[found.that_fit[i]];
+    defect_in([&] {
+      if (auto chosen = chosen_after(question, one.variation, options)) one.outcome = chosen;
+    });
+  });
   answer.remedies = fitting(std::move(found));
 }
 
@@ -504,7 +527,9 @@ FitAnswer fit(const Scenario& scenario, const PredictOptions& options) {
     missing.attempt("with other packages",
                     [&] { answer.faster_with = faster_with(question, chosen, options); });
   } else {
-    take_remedies(find_remedies(QuestionSubject(question, nearest_of(answer.strategies), options)),
+    take_remedies(question,
+                  options,
+                  find_remedies(QuestionSubject(question, nearest_of(answer.strategies), options)),
                   answer);
   }
   say_missing(question, answer);
