@@ -418,8 +418,8 @@ void take_remedies(const Question& question,
   for (const TriedRemedy& one : found.tried) {
     if (!one.fits()) answer.tried.push_back(one.change);
   }
-  constexpr std::size_t kShown = 4;  // as fitting() takes
-  parallel_for(std::min(kShown, found.that_fit.size()), machine_threads(), [&](std::size_t i) {
+  const std::size_t told = std::min(kToldRemedies, found.that_fit.size());
+  parallel_for(told, machine_threads(), [&](std::size_t i) {
     TriedRemedy& one = found.tried[found.that_fit[i]];
     defect_in([&] {
       if (auto chosen = chosen_after(question, one.variation, options)) one.outcome = chosen;

@@ -248,13 +248,13 @@ void add_cheapest_change(const Scenario& scenario, StepResult& result) {
   const PredictOptions options;
   const Variations variations(scenario);
   const PlanSubject subject(variations, result, options, std::nullopt);
-  say_cheapest_change(fitting(find_remedies(subject, 1), 1), result);
+  say_cheapest_change(fitting(find_remedies(subject, 1)), result);
 }
 
-std::vector<Remedy> fitting(Remedies remedies, std::size_t most) {
+std::vector<Remedy> fitting(Remedies remedies) {
   std::vector<Remedy> list;
   for (const std::size_t i : remedies.that_fit) {
-    if (list.size() == most) break;
+    if (list.size() == kToldRemedies) break;
     TriedRemedy& one = remedies.tried[i];
     list.push_back({std::move(one.change), one.price, std::move(*one.outcome)});
   }

@@ -51,7 +51,8 @@ void say_cheapest_change(const std::vector<Remedy>& fit, StepResult& result);
 // The same with what find_remedies() finds for a plan that does not fit. `scenario`: the plan's.
 void add_cheapest_change(const Scenario& scenario, StepResult& result);
 
-// What of them is told: the first few that fit.
-std::vector<Remedy> fitting(Remedies remedies, std::size_t most = 4);
+// Remedies that are told: the first so many that fit.
+inline constexpr std::size_t kToldRemedies = 4;
+std::vector<Remedy> fitting(Remedies remedies);
 
 }  // namespace zeroplan

@@ -624,7 +624,6 @@ class Catalogue {
       add_loading(Loading::converted,
                   "load a copy that has the experts as the class does: "
                   "save_pretrained(save_original_format=False), once (--loading converted)");
-      add_engine();
     }
     if (workload_.precision == Precision::fp16 && plan_.cluster.gpu.bf16_supported && !has_file()) {
       add(RemedyPrice::training,
@@ -636,7 +635,10 @@ class Catalogue {
 
   void add_less_on_host() {
     add_lighter_loading();
-    if (!deepspeed_) add_engine();
+    const bool converts =
+        subject_.result().host.peak_phase == Phase::load && converts_while_loading(plan_);
+    // Among what costs nothing where the GPU's memory is short, too.
+    if (!subject_.lacks(Resource::gpu_memory) && (converts || !deepspeed_)) add_engine();
     if (!deepspeed_ || plan_.engine.embedded) return;
     const bool optimizer = plan_.engine.offload_optimizer.device == OffloadDevice::cpu;
     const OffloadDevice weights_on = plan_.engine.offload_parameter.device;

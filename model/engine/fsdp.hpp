@@ -37,8 +37,7 @@ struct FsdpConfig {
   int gradient_accumulation_steps = 1;
   // Of shards, their gradients and the optimizer's states, where a parameter has none of its own.
   DType storage_dtype = DType::fp32;
-  DType loaded_dtype =
-      DType::fp32;  // that from_pretrained is asked for, before accelerate widens it
+  DType loaded_dtype = DType::fp32;   // from_pretrained's dtype, before accelerate upcasts
   DType compute_dtype = DType::bf16;  // MixedPrecision.param_dtype
   DType reduce_dtype = DType::bf16;   // MixedPrecision.reduce_dtype
   bool backward_prefetch = true;      // BACKWARD_PRE, the default

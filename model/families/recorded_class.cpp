@@ -19,7 +19,8 @@ namespace {
 
 using Values = RecordedValues;
 
-// Lists of layers' sorts as the config says them; of those that it lacks, what the class repeats.
+// Lists with an entry for each layer (layer_types) as the config says them; a list that it lacks as
+// the class repeats its entries.
 class LayerLists {
  public:
   // `layers`: of a recorded document. Throws NotRecorded where the class would make a list that it
