@@ -30,17 +30,19 @@ Json strategy_json(const StrategyResult& row, const Scenario& scenario) {
        {"result", to_json(row.result)}});
 }
 
+Json remedy_json(const Remedy& remedy) {
+  return Json::object({{"change", remedy.change.english()},
+                       {"price", name(kRemedyPriceNames, remedy.price)},
+                       {"strategy", describe(remedy.best.strategy).english()},
+                       {"ds_config", emit(written_ds_config(remedy.best.plan))},
+                       {"result", to_json(remedy.best.result)}});
+}
+
 }  // namespace
 
 Json to_json(const std::vector<Remedy>& remedies) {
   Json array = Json::array();
-  for (const Remedy& remedy : remedies) {
-    array.push_back(Json::object({{"change", remedy.change.english()},
-                                  {"price", name(kRemedyPriceNames, remedy.price)},
-                                  {"strategy", describe(remedy.best.strategy).english()},
-                                  {"ds_config", emit(written_ds_config(remedy.best.plan))},
-                                  {"result", to_json(remedy.best.result)}}));
-  }
+  for (const Remedy& remedy : remedies) array.push_back(remedy_json(remedy));
   return array;
 }
 
@@ -67,6 +69,7 @@ Json to_json(const FitAnswer& answer, const Scenario& scenario) {
     if (usual.best) {
       document["usual_host"]["packages"] = usual.needs.any() ? Json(names_of(usual.needs)) : Json();
     }
+    if (usual.remedy) document["usual_host_remedy"] = remedy_json(*usual.remedy);
   }
   document["needs_packages"] = answer.needs.any() ? Json(names_of(answer.needs)) : Json();
   if (answer.with_expandable_segments) {

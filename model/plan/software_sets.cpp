@@ -226,8 +226,9 @@ const SoftwareSet& software_for(const Model& model, const Gpu* gpu, const Softwa
   int most = 0;
   for (const SoftwareSet& set : table().sets) {
     if (!set.trains) continue;
-    const int met =
-        (gpu == nullptr || set.has_kernels_for(*gpu) ? 2 : 0) + (loads(set, model) ? 1 : 0);
+    // A release of transformers that was said stands whatever the set's knows.
+    const int met = (gpu == nullptr || set.has_kernels_for(*gpu) ? 2 : 0) +
+                    (said.transformers || loads(set, model) ? 1 : 0);
     // Of equal ones the newest that is not newer than what was said, and without one the oldest.
     const bool as_good = met == most && best != nullptr && !not_newer(*best, said);
     if (best != nullptr && met <= most && !as_good) continue;

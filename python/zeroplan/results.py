@@ -364,6 +364,8 @@ class Fit(Result):
     """What pip has to install because nothing fits without it; None where something does."""
     usual_host: Optional[FasterStrategy] = None
     """The best strategy for nodes with the usual host memory, where the recommended one asks for more and one fits."""
+    usual_host_remedy: Optional[Remedy] = None
+    """Where none fits: a change that costs nothing and makes one fit."""
     faster_with: Optional[FasterStrategy] = None
     """The best strategy with packages that are not part of the plan, where it is clearly faster."""
 
