@@ -141,8 +141,11 @@ std::string neighbours_text(const ComparedSet& older,
                      (change.empty() ? words.text("the same") : change) + "\n";
   std::size_t small = 0;
   for (const ReleaseEffect& effect : newer.effects) {
-    const std::string does = effect_text(
-        effect.gpu_memory, effect.host_memory, effect.step_time, after.step.total, words);
+    const std::string does = effect_text(effect.gpu_memory,
+                                         effect.host_memory,
+                                         effect.step_time,
+                                         after.step.total - effect.step_time,
+                                         words);
     if (does.empty()) {
       ++small;
       continue;

@@ -91,15 +91,17 @@ std::string listed(const std::vector<std::string>& texts) {
   return all;
 }
 
-// The nearest of those that do not fit, where none does; else only their names.
+// What few clusters lack that do not fit, or where none does; of more only their names.
 std::string refusals_text(const WhichAnswer& answer, const Translation& words) {
   if (answer.refusals.empty()) return "";
-  if (!answer.choices.empty()) {
+  constexpr std::size_t kFew = 4;
+  const bool named = !answer.choices.empty();
+  if (named && answer.refusals.size() > kFew) {
     std::vector<std::string> texts;
     for (const ClusterRefusal& refusal : answer.refusals) texts.push_back(refusal.text);
     return words.text("Too small:") + " " + listed(texts) + "\n";
   }
-  std::string text;
+  std::string text = named ? words.text("Too small:") + "\n" : "";
   for (const ClusterRefusal& refusal : answer.refusals) {
     text += "  " + refusal.text + ": " + words.text(refusal.why) + "\n";
   }
@@ -153,19 +155,28 @@ std::string which_gpu_text(const WhichAnswer& answer,
 // "30720 tokens: ZeRO-3, 22.1 GiB of 23.5 GiB GPU memory, 812 tokens/s per GPU".
 static Phrase reach_line(const SequenceReach& reach) {
   const StepResult& result = reach.row.result;
-  return phrase("{} tokens: {}, {} of {} GPU memory, {:.0f} tokens/s per GPU",
-                reach.tokens,
-                describe(reach.row.strategy),
-                gib_text(result.gpu.peak_total),
-                gib_text(result.gpu.capacity),
-                result.step.tokens_per_second_per_gpu);
+  Phrase line = phrase("{} tokens: {}, {} of {} GPU memory, {:.0f} tokens/s per GPU",
+                       reach.tokens,
+                       describe(reach.row.strategy),
+                       gib_text(result.gpu.peak_total),
+                       gib_text(result.gpu.capacity),
+                       result.step.tokens_per_second_per_gpu);
+  const std::int64_t positions = reach.row.plan.model->shape.max_positions;
+  if (positions > 0 && reach.tokens > positions) {
+    line.append(phrase(", more than the model's {} positions", positions));
+  }
+  return line;
 }
 
 // The answers of --goal.
 Phrase lengths_text(const LongestSequences& lengths) {
   const std::optional<LongestSequence>& answer = lengths.answer();
   if (!answer) {
-    return phrase("no: no strategy trains sequences of even {} tokens\n", kSequenceQuantum);
+    return phrase(
+        "no: no strategy trains sequences of even {} tokens; fit --seq {} says what they lack and "
+        "what would change it\n",
+        kSequenceQuantum,
+        kSequenceQuantum);
   }
   const SequenceReach& best = answer->best;
   const StepResult& result = best.row.result;

@@ -25,6 +25,14 @@ inline constexpr std::array kTransformersRows{
                "from_pretrained copies the slices that it reads",
                "RssAnon of from_pretrained, measured with 4.49, 4.50.3 and 4.52: 62 % of the model "
                "in 4.50.3"},
+    ReleaseRow{ReleaseRule::fills_other_ranks,
+               Package::transformers,
+               {5, 6, 0},
+               {5, 23, 0},
+               "under FSDP the ranks of a node that do not read fill their weights with zeros on "
+               "the host",
+               "modeling_utils.py _move_missing_keys_from_meta_to_device of 5.5.4, 5.6.0, 5.22.0 "
+               "and 5.23.0; RssAnon of rank 1 of 2, measured with 5.17: all of the model"},
     ReleaseRow{ReleaseRule::loads_as_stored,
                Package::transformers,
                {5, 0, 0},

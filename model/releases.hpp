@@ -102,6 +102,7 @@ enum class ReleaseRule : std::uint8_t {
   // --- transformers: Trainer, loading, checkpointing ---
   maps_weights,
   copies_slices,
+  fills_other_ranks,
   loads_as_stored,
   leaves_four_bits_on_gpu,
   saves_large_shards,

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "model/families/hf_config.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/implementations/hf_liger.hpp"
 #include "model/implementations/implementations.hpp"
@@ -257,10 +258,12 @@ class Catalogue {
 
   // A checkpoint that zero.Init does not partition as it is read.
   void add_sixteen_bit_copy() {
-    if (!plan_.loads_whole || workload_.method == Method::qlora) return;
-    const Json copy = model_in_sixteen_bits(subject_.scenario());
-    if (copy.is_null()) return;
-    const Phase peak = subject_.result().gpu.peak_phase;
+    const bool packed = quantized_format(*plan_.model) == kMxfp4Checkpoint;
+    const Json copy = packed ? model_in_sixteen_bits(subject_.scenario()) : Json();
+    if (copy.is_null() || workload_.method == Method::qlora) return;
+    const StepResult& result = subject_.result();
+    const Phase peak = subject_.lacks(Resource::gpu_memory) ? result.gpu.peak_phase
+                                                            : result.host.peak_phase;
     add(RemedyPrice::nothing,
         MemoryCategory::parameters,
         "train from a copy in 16 bits: from_pretrained and save_pretrained, once",
@@ -270,8 +273,8 @@ class Catalogue {
 
   // Four-bit weights that wait on the host until FSDP shards them.
   void add_loading_on_host() {
-    if (workload_.method != Method::qlora || !(plan_.loads_whole || deepspeed_)) return;
     const bool fsdp = workload_.engine == TrainingEngine::fsdp;
+    if (workload_.method != Method::qlora || (fsdp && !plan_.loads_whole)) return;
     if (!fsdp && !may_change_engine()) return;
     constexpr const char* kOnHost = "{\"\": \"cpu\"}";
     std::vector<Change> changes = {{ScenarioKey::load_device, cpu()}};
@@ -346,7 +349,9 @@ class Catalogue {
       add(RemedyPrice::nothing, MemoryCategory::parameters, std::move(text), std::move(changes));
     };
     if (workload_.engine != TrainingEngine::fsdp && workload_.method != Method::full) {
-      under(TrainingEngine::fsdp, "train under FSDP (--engine fsdp)");
+      under(TrainingEngine::fsdp,
+            free_ ? "train under FSDP (--engine fsdp)"
+                  : "train under FSDP (--engine fsdp --stage 3)");
     }
     if (workload_.engine != TrainingEngine::deepspeed) {
       under(TrainingEngine::deepspeed,
@@ -544,9 +549,9 @@ class Catalogue {
     add(RemedyPrice::training,
         MemoryCategory::optimizer_states,
         fsdp
-            ? "train in bf16 without mixed precision (dtype=torch.bfloat16, bf16=False): no fp32 "
-              "copy of the weights"
-            : "load the weights in bf16 (dtype=torch.bfloat16): gradients and Adam's states are in "
+            ? "train in bf16 without mixed precision (--weights-dtype pure-bf16): no fp32 copy of "
+              "the weights"
+            : "load the weights in bf16 (--weights-dtype bf16): gradients and Adam's states are in "
               "bf16, too",
         {{ScenarioKey::weights_dtype, Json(fsdp ? "pure-bf16" : "bf16")}});
   }
@@ -557,7 +562,12 @@ class Catalogue {
     const std::int64_t micro = workload_.micro_batch_size, ranks = plan_.degrees.data;
     const std::int64_t now = workload_.gradient_accumulation_steps;
     std::vector<std::int64_t> sizes;
-    for (std::int64_t steps = 1; steps < now; ++steps) sizes.push_back(steps);
+    const bool groups = plan_.trainer->kind == TrainerKind::grpo;  // of completions, all whole
+    const std::int64_t group =
+        groups ? std::max<std::int64_t>(1, plan_.trainer->generation.completions) : 1;
+    for (std::int64_t steps = 1; steps < now; ++steps) {
+      if (micro * ranks * steps % group == 0) sizes.push_back(steps);
+    }
     if (sizes.empty()) return;
     found_.push_back({RemedyPrice::training,
                       MemoryCategory::logits,
@@ -620,10 +630,16 @@ class Catalogue {
           .decides = true;
     }
     if (peak != Phase::load) return;
+    if (!subject_.lacks(Resource::gpu_memory)) add_sixteen_bit_copy();  // mapped to its files
     if (converts_while_loading(plan_)) {
       add_loading(Loading::converted,
                   "load a copy that has the experts as the class does: "
                   "save_pretrained(save_original_format=False), once (--loading converted)");
+    }
+    if (fills_while_loading(plan_)) {
+      add_loading(Loading::every_rank,
+                  "load on every rank, which maps the files: fsdp_cpu_ram_efficient_loading: false "
+                  "(--loading every-rank)");
     }
     if (workload_.precision == Precision::fp16 && plan_.cluster.gpu.bf16_supported && !has_file()) {
       add(RemedyPrice::training,

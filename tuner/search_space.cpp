@@ -79,11 +79,9 @@ SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request,
   tokens_ = zeroplan::tokens_of_a_sequence(any) * static_cast<double>(ranks_) /
             static_cast<double>(any.degrees.world);
   checkpointings_ = request.checkpointings;
-  const ExplicitValue* said = scenario.find(ScenarioKey::activation_checkpointing);
-  if (checkpointings_.empty() && said != nullptr) {
-    checkpointings_ = {any.workload.activation_checkpointing};
-  } else if (checkpointings_.empty()) {
-    checkpointings_ = {ActivationCheckpointing::none, ActivationCheckpointing::full};
+  if (checkpointings_.empty()) {
+    checkpointings_ = zeroplan::checkpointings(scenario);
+    if (checkpointings_.size() == 1) checkpointings_ = {any.workload.activation_checkpointing};
   }
   if (scenario.find(ScenarioKey::checkpoint_reentrant) == nullptr) {
     reentrant_ = lighter_reentrance(any);

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "model/predict/host_memory.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/knob_effect.hpp"
 #include "tuner/packages.hpp"
@@ -108,6 +109,11 @@ void add_workload_moves(const Plan& base, std::vector<Variation>& moves) {
     if (kind == workload.attention) continue;
     add(ScenarioKey::attention, Json(name(kAttentionNames, kind)));
   }
+  const auto load = [&](Loading loading) {
+    add(ScenarioKey::loading, Json(name(kLoadingNames, loading)));
+  };
+  if (converts_while_loading(base)) load(Loading::converted);
+  if (fills_while_loading(base)) load(Loading::every_rank);
   if (may_expand_segments(base)) add(ScenarioKey::expandable_segments, Json(true));
 }
 

@@ -267,12 +267,18 @@ std::optional<std::int64_t> stage_alone(const Scenario& scenario) {
   return stage->as_integer();
 }
 
-std::vector<Strategy> strategies(const Scenario& scenario) {
-  std::vector<ActivationCheckpointing> checkpointing = {ActivationCheckpointing::none,
-                                                        ActivationCheckpointing::full};
+std::vector<ActivationCheckpointing> checkpointings(const Scenario& scenario) {
   if (const ExplicitValue* said = scenario.find(ScenarioKey::activation_checkpointing)) {
-    checkpointing = {*find(kActivationCheckpointingNames, said->value.as_string())};
+    return {*find(kActivationCheckpointingNames, said->value.as_string())};
   }
+  const ExplicitValue* offload = scenario.find(ScenarioKey::activation_offload);
+  const bool checkpoints = offload != nullptr && offload->value.as_string() == "cpu";
+  if (checkpoints) return {ActivationCheckpointing::full};
+  return {ActivationCheckpointing::none, ActivationCheckpointing::full};
+}
+
+std::vector<Strategy> strategies(const Scenario& scenario) {
+  const std::vector<ActivationCheckpointing> checkpointing = checkpointings(scenario);
   const ExplicitValue* stages = scenario.find(ScenarioKey::pipeline_parallel);
   const bool has_pipeline = stages != nullptr && stages->value.as_integer() > 1;
   const TrainingEngine engine = engine_of(scenario);

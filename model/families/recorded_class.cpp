@@ -71,9 +71,9 @@ class LayerLists {
   const Values& values_;
 };
 
-// A layer's part of a rule, by its key: the item of a list, for "<key" whether it is one of the
-// first so many, for "%key" whether it ends a period, for "$key" whether it is the last of its
-// value in a list. Null: nothing.
+// A layer's part of a rule, by its key: the item of a list, for "<key" and "<1" whether it is one
+// of the first so many, for "%key" whether it ends a period, for "$key" whether it is the last of
+// its value in a list. Null: nothing.
 Json said_of_layer(std::string_view key,
                    std::size_t i,
                    const LayerLists& lists,
@@ -84,9 +84,10 @@ Json said_of_layer(std::string_view key,
     return lists.item(key, i).is_null() ? Json() : Json(lists.is_last_of_its_value(key, i));
   }
   if (sort != '<' && sort != '%') return lists.item(key, i);
+  const auto at = static_cast<std::int64_t>(i);
+  if (key == "<1") return Json(at < 1);
   const auto size = values.size(key.substr(1));
   if (!size) return {};
-  const auto at = static_cast<std::int64_t>(i);
   if (sort == '<') return Json(at < *size);
   return *size > 0 ? Json((at + 1) % *size == 0) : Json();
 }

@@ -54,15 +54,36 @@ class Formula {
 
   std::optional<std::int64_t> factor() {
     const std::string_view name = word();
-    std::int64_t number = 0;
-    const auto read = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (read.ec == std::errc() && read.ptr == name.data() + name.size()) return number;
+    if (name.substr(0, 3) == "up(") return rounded_up(name.substr(3));
     // "image_size|patch_size": whole patches.
     const std::size_t bar = name.find('|');
-    if (bar == std::string_view::npos) return values_.size(name);
+    if (bar == std::string_view::npos) return number_of(name);
     const auto over = values_.size(name.substr(0, bar)), under = values_.size(name.substr(bar + 1));
     if (!over || !under || *under == 0) return std::nullopt;
     return *over / *under;
+  }
+
+  // "intermediate_size,2,3,block_multiple_of)": whole two thirds of the size, up to a multiple.
+  std::optional<std::int64_t> rounded_up(std::string_view text) {
+    const auto next = [&] {
+      const std::size_t end = std::min(text.find_first_of(",)"), text.size());
+      const std::string_view word = text.substr(0, end);
+      text.remove_prefix(std::min(end + 1, text.size()));
+      return number_of(word);
+    };
+    const auto size = next(), above = next(), below = next(), unit = next();
+    if (!size || !above || !below || !unit || *below == 0 || *unit == 0) return std::nullopt;
+    if (overflows({*size, *above}, {*below, *unit})) return std::nullopt;
+    const std::int64_t whole = *size * *above / *below;
+    return (whole + *unit - 1) / *unit * *unit;
+  }
+
+  // A number, or the size that a key has.
+  std::optional<std::int64_t> number_of(std::string_view name) const {
+    std::int64_t number = 0;
+    const auto read = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (read.ec == std::errc() && read.ptr == name.data() + name.size()) return number;
+    return values_.size(name);
   }
 
   std::optional<Share> product() {

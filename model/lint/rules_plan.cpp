@@ -30,6 +30,12 @@ void refused_plan(const Run& run, Report& report) {
   report.at(run.refusal->pointer, {run.refusal->expected, run.refusal->got, run.refusal->hint});
 }
 
+void releases_apart(const Run& run, Report& report) {
+  for (const Phrase& conflict : run.plan->software.conflicts) {
+    report.at(Knob::zero_stage, {conflict.english()});
+  }
+}
+
 void out_of_memory(const Run& run, Report& report) {
   for (const Limit& limit : run.prediction->limits) {
     if (limit.resource == Resource::time || limit.pool != Limit::Pool::none) continue;
@@ -161,6 +167,15 @@ constexpr std::array kPlanRules = {
              .texts = {{"expected {0}, got {1}", "{2}"}},
              .source = "each where it is refused (model/plan)"},
             refused_plan},
+    RunRule{{.code = "releases-apart",
+             .severity = Severity::error,
+             .use = RuleUse::advice,
+             .needs = kNeedsPlan,
+             .summary = "the releases go together, with the GPU and with the model",
+             .cost = "the import, or loading the model, stops",
+             .texts = {{"{0}", "other releases: docs/software.md has sets that were tried"}},
+             .source = "configs/software.json"},
+            releases_apart},
     RunRule{
         {.code = "out-of-memory",
          .use = RuleUse::advice,

@@ -41,16 +41,15 @@ void generation_groups(const Run& run, Report& report) {
     report.at(Knob::train_micro_batch_size_per_gpu, {text(group)}, 1);
     return;
   }
-  const Workload& workload = run.plan->workload;
-  const std::int64_t batches = trainer->generation.batches > 0
-                                   ? trainer->generation.batches
-                                   : workload.gradient_accumulation_steps;
-  const std::int64_t ranks = run.plan->degrees.data;
-  const std::int64_t batch = workload.micro_batch_size * ranks * batches;
-  if (batch % group == 0) return;
-  report.at(
-      Knob::train_micro_batch_size_per_gpu,
-      {text(workload.micro_batch_size), text(ranks), text(batches), text(batch), text(group)});
+  const Plan& plan = *run.plan;
+  if (generated_sequences(plan) % group == 0) return;
+  if (plan.software.trl_acts(ReleaseRule::trl_counts_prompts)) return;
+  report.at(Knob::train_micro_batch_size_per_gpu,
+            {text(plan.workload.micro_batch_size),
+             text(plan.degrees.data),
+             text(generated_batches(plan)),
+             text(generated_sequences(plan)),
+             text(group)});
 }
 
 // exact_div(local_batch_size, num_mini_batches)

@@ -230,9 +230,11 @@ void resolve_checkpointing(Resolver& r) {
   const bool embedded = workload.engine == TrainingEngine::embedded;  // recomputes whole blocks
   const bool trl = runs_trl(r.plan) && !trains_values(r.plan) &&
                    r.plan.software.trl_acts(ReleaseRule::trl_checkpoints_by_default);
-  const bool full = trl || (litgpt && workload.engine == TrainingEngine::fsdp);
+  const bool offloads = r.text(ScenarioKey::activation_offload) == "cpu";
+  const bool full = offloads || trl || (litgpt && workload.engine == TrainingEngine::fsdp);
   const std::string assumed =
-      !full ? "no activation checkpointing: the default"
+      !full      ? "no activation checkpointing: the default"
+      : offloads ? "full activation checkpointing: what is offloaded are its checkpoints"
       : trl ? "full activation checkpointing: the default of TRL's trainers"
             : "full activation checkpointing: the default of litgpt under FSDP";
   workload.activation_checkpointing =
@@ -510,6 +512,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   resolve_torch_engine(r);
   resolve_host_threads(r);
   resolve_forced_reentrance(r);
+  judge_generation(r);
   resolve_beside(r, without_adapters);
   r.throw_problems();
   warn_outside_profile(r);

@@ -5,6 +5,7 @@
 // _move_adapter_to_device_of_base_layer; tuners/lora/layer.py update_layer); DeepSpeed 0.14.2,
 // 0.16.4, 0.19.6 (runtime/engine.py _configure_distributed_model). Each was rehearsed
 // (tests/reference/rehearsal/adapters_lines.py).
+#include <algorithm>
 #include <string>
 
 #include "base/described.hpp"
@@ -136,6 +137,30 @@ void resolve_whole_loading(Resolver& r) {
   r.assume("the model is whole on each GPU before stage 3 partitions it: no zero.Init");
 }
 
+// --loading where it changes nothing.
+void report_loading(Resolver& r) {
+  const Plan& plan = r.plan;
+  const ExplicitValue* said = r.scenario.find(ScenarioKey::loading);
+  if (said == nullptr || said->origin.file != "command line") return;
+  const bool fsdp = plan.workload.engine == TrainingEngine::fsdp;
+  const bool stage_3 = plan.workload.engine == TrainingEngine::deepspeed &&
+                       plan.ds_config.integer(Knob::zero_stage).value_or(0) == 3;
+  const auto without_effect = [&](Phrase why) {
+    r.warn(phrase("{}: without effect, {}", said->origin.pointer, why));
+  };
+  if (plan.workload.loading == Loading::every_rank && !fsdp && !stage_3) {
+    without_effect("every rank loads the whole model anyway");
+  }
+  if (plan.workload.loading != Loading::converted) return;
+  const std::vector<Parameter>& parameters = plan.model->parameters;
+  const bool some = std::any_of(parameters.begin(), parameters.end(), [](const Parameter& one) {
+    return one.converted;
+  });
+  if (some && plan.software.transformers_act(ReleaseRule::fuses_experts)) return;
+  without_effect(phrase("transformers {} joins no tensors of this model while it loads",
+                        to_string(plan.software.transformers)));
+}
+
 // Where four-bit weights are until FSDP shards them. Rehearsed with transformers 5.17 and
 // torch 2.11: 0.45 GiB of a model of 0.44 on each GPU, under FSDP1; with 4.41.2 and torch 2.3 the
 // four-bit weights wait on the host, embedding and head do not (docs/validate.md).
@@ -168,6 +193,7 @@ void resolve_four_bit_loading(Resolver& r) {
 }  // namespace
 
 void resolve_adapter_dtype(Resolver& r) {
+  report_loading(r);
   resolve_whole_loading(r);
   resolve_quantized_loading(r);
   Workload& workload = r.plan.workload;

@@ -53,7 +53,8 @@ void resolve_software(Resolver& r) {
     return;
   }
   const bool deepspeed = runs_deepspeed(r.plan.workload);
-  if (!said.deepspeed && !said.torch && !said.transformers) {
+  const bool all_said = said.torch && said.transformers && (said.deepspeed || !deepspeed);
+  if (!all_said) {
     const Phrase of_engine =
         deepspeed ? phrase("DeepSpeed {}, ", to_string(software.deepspeed_release)) : "";
     r.assume(phrase("software: {}torch {}, transformers {}",

@@ -268,12 +268,35 @@ std::int64_t rollout_rows(const Plan& plan) {
   return std::min(plan.trainer->rollout.rows, samples_of_rollout(plan));
 }
 
+std::int64_t generated_batches(const Plan& plan) {
+  const std::int64_t said = plan.trainer->generation.batches;
+  return said > 0 ? said : plan.workload.gradient_accumulation_steps;
+}
+
+std::int64_t generated_sequences(const Plan& plan) {
+  return detail::checked_product(
+      detail::checked_product(plan.workload.micro_batch_size, plan.degrees.data),
+      generated_batches(plan));
+}
+
 bool forces_reentrance(const Plan& plan) {
   return plan.trainer != nullptr && plan.trainer->code == TrainerCode::trl &&
          plan.workload.method != Method::full && runs_deepspeed(plan.workload) &&
          plan.engine.stage == 3 &&
          plan.workload.activation_checkpointing != ActivationCheckpointing::none &&
          plan.software.trl_acts(ReleaseRule::trl_forces_reentrance);
+}
+
+void judge_generation(Resolver& r) {
+  const TrainerSettings* trainer = r.plan.trainer.get();
+  if (trainer == nullptr || trainer->kind != TrainerKind::grpo) return;
+  const std::int64_t sequences = generated_sequences(r.plan), group = trainer->generation.completions;
+  if (group < 2 || sequences % group == 0) return;
+  if (r.plan.software.trl_acts(ReleaseRule::trl_counts_prompts)) return;
+  r.warn(phrase("TRL stops at the start: num_generations {} does not divide the {} sequences of a "
+                "generation",
+                group,
+                sequences));
 }
 
 void resolve_forced_reentrance(Resolver& r) {

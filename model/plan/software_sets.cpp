@@ -127,9 +127,14 @@ bool not_newer(const Version& set, const std::optional<Version>& said) {
   return std::pair(set.major, set.minor) <= std::pair(said->major, said->minor);
 }
 
+// All releases of transformers 5 go with the others of their days.
+bool not_newer_transformers(const Version& set, const std::optional<Version>& said) {
+  return not_newer(set, said) || (set.major == 5 && said->major == 5);
+}
+
 bool not_newer(const SoftwareSet& set, const SoftwareSaid& said) {
   return not_newer(set.deepspeed, said.deepspeed) && not_newer(set.torch, said.torch) &&
-         not_newer(set.transformers, said.transformers);
+         not_newer_transformers(set.transformers, said.transformers);
 }
 
 }  // namespace

@@ -84,20 +84,26 @@ Bytes converted_weights(const Plan& plan) {
   return (sum + largest) * loaded_dtype(plan);
 }
 
+// FSDP's shards of four-bit weights wait on the host.
+bool quantises_on_host(const Plan& plan) {
+  return plan.workload.engine == TrainingEngine::fsdp && plan.workload.method == Method::qlora;
+}
+
 // Ranks of a node that read: under FSDP the first alone, which the others get the weights from
-// (cpu_ram_efficient_loading).
+// (cpu_ram_efficient_loading), but every rank of weights that transformers 5 quantises.
 std::int64_t loading_ranks(const Plan& plan) {
-  const bool first_alone =
-      plan.workload.engine == TrainingEngine::fsdp && plan.workload.loading != Loading::every_rank;
+  const bool quantised = quantises_on_host(plan) &&
+                         plan.software.transformers_act(ReleaseRule::leaves_four_bits_on_gpu);
+  const bool first_alone = plan.workload.engine == TrainingEngine::fsdp &&
+                           plan.workload.loading == Loading::usual && !quantised;
   return first_alone ? 1 : plan.cluster.gpus_per_node();
 }
 
 // A rank's weights on the host, without those that are mapped to the checkpoint's files.
 Bytes built_weights(const Plan& plan) {
   if (read_to_gpu(plan)) return Bytes::zero();
-  if (stays_mapped(plan)) return converted_weights(plan);
-  const bool four_bits =
-      plan.workload.engine == TrainingEngine::fsdp && plan.workload.method == Method::qlora;
+  const bool four_bits = quantises_on_host(plan);
+  if (!four_bits && stays_mapped(plan)) return converted_weights(plan);
   Bytes sum;
   for (const EngineParameter& parameter : plan.engine_parameters) {
     sum += four_bits ? whole_bytes(plan.fsdp, parameter) : parameter.numel * loaded_dtype(plan);
@@ -105,10 +111,22 @@ Bytes built_weights(const Plan& plan) {
   return sum;
 }
 
+// What the ranks of a node hold that do not read, until they get the weights of the one that does.
+Bytes filled_weights(const Plan& plan) {
+  const std::int64_t others = plan.cluster.gpus_per_node() - loading_ranks(plan);
+  if (!plan.software.transformers_act(ReleaseRule::fills_other_ranks)) return Bytes::zero();
+  Bytes sum;
+  for (const EngineParameter& parameter : plan.engine_parameters) {
+    sum += parameter.numel * loaded_dtype(plan);
+  }
+  return sum * others;
+}
+
 // [H1] While from_pretrained runs, on a node of r ranks, with P parameters of w bytes:
 //   without zero.Init every rank builds the whole model on the host, under FSDP the node's first:
 //                                                                             r P w
 //   but nothing where the files' format is the one asked for (maps_weights);
+//   the node's other ranks fill theirs with zeros in some releases (fills_other_ranks): (r - 1) P w
 //   with it, partitions are on the GPU, or on the host where weights are offloaded:       r p
 //   and from transformers 5 on every rank converts all experts that stand one by one in the files,
 //   x of P, its largest tensor t beside what it is made of:                        r (x + t) w
@@ -119,7 +137,7 @@ Bytes load_bytes(const Plan& plan, const OutsidePasses& outside, std::int64_t ra
     const Bytes own = outside.load_peak.host_pageable + outside.load_peak.host_pinned;
     return (own + converted_weights(plan)) * ranks;
   }
-  return built_weights(plan) * loading_ranks(plan);
+  return built_weights(plan) * loading_ranks(plan) + filled_weights(plan);
 }
 
 // [H2] While a checkpoint is written: rank 0 of the job holds the gathered 16-bit weights (stage 3)
@@ -194,6 +212,10 @@ Bytes checkpoints_on_host(const Plan& plan, const ModelGraph& graph) {
   return (parts ? sum / plan.degrees.tensor : sum) * live_micro_batches(plan);
 }
 
+bool fills_while_loading(const Plan& plan) {
+  return !partitioned_from_the_start(plan) && filled_weights(plan) > Bytes::zero();
+}
+
 bool converts_while_loading(const Plan& plan) {
   return !read_to_gpu(plan) && converted_weights(plan) > Bytes::zero();
 }
@@ -202,6 +224,13 @@ std::optional<Phrase> loading_sentence(const Plan& plan) {
   if (read_to_gpu(plan)) return {};
   const std::int64_t ranks = plan.cluster.gpus_per_node();
   const bool shards = partitioned_from_the_start(plan);
+  if (fills_while_loading(plan)) {
+    return phrase(
+        "while they load, the ranks of a node but the first fill {:.1f} GiB of the host with zeros "
+        "in place of weights, as transformers 5.6 to 5.22 does under FSDP; with "
+        "fsdp_cpu_ram_efficient_loading: false each maps the files (--loading every-rank)",
+        filled_weights(plan).gib());
+  }
   const Bytes converted = converted_weights(plan) * loading_ranks(plan);
   if (converted > Bytes::zero() && (shards || stays_mapped(plan))) {
     return phrase(

@@ -21,6 +21,9 @@ Bytes checkpoints_on_host(const Plan& plan, const ModelGraph& graph);
 // where another way would fill the host, or what transformers makes of them there.
 std::optional<Phrase> loading_sentence(const Plan& plan);
 
+// Whether ranks that read no weights hold zeros in their place on the host.
+bool fills_while_loading(const Plan& plan);
+
 // Whether from_pretrained makes weights of other tensors on the host.
 bool converts_while_loading(const Plan& plan);
 

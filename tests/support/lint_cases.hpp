@@ -597,6 +597,13 @@ inline constexpr auto kLintCases = std::to_array<LintCase>({
      "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --mbs 1 --ckpt full "
      "--checkpoint-reentrant false --deepspeed 0.16.8"},
     // --- trainers
+    {"releases-apart",
+     "--model qwen3-0.6b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
+     "--mbs 1 --deepspeed 0.16.4 --torch 2.6 --transformers 4.46",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})",
+     R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})",
+     "--model qwen3-0.6b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
+     "--mbs 1 --deepspeed 0.16.4 --torch 2.6 --transformers 4.51"},
     {"trl-reentrant",
      "--model llama-3.2-1b --cluster 8xA100-80G --seq 512 --frontend hf-trainer "
      R"(--mbs 1 --trainer dpo --method lora --ckpt full --checkpoint-reentrant false)",

@@ -233,7 +233,7 @@ void add_axolotl_engine(const Plan& plan, const FormPlace& place, FormSettings& 
     settings.push_back({"fsdp", Json::array({sharding_word(fsdp), "auto_wrap"})});
   }
   Json section = Json::object({{"offload_params", fsdp.offload},
-                               {"cpu_ram_efficient_loading", true},
+                               {"cpu_ram_efficient_loading", plan.workload.loading == Loading::usual},
                                {"auto_wrap_policy", "TRANSFORMER_BASED_WRAP"},
                                {"state_dict_type", "FULL_STATE_DICT"}});
   if (fsdp.version == 2) {

@@ -225,10 +225,11 @@ void add_accelerate(const Plan& plan, KitValues& values) {
         "  fsdp_reshard_after_forward: {}\n"
         "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
         "  fsdp_offload_params: {}\n"
-        "  fsdp_cpu_ram_efficient_loading: true\n"
+        "  fsdp_cpu_ram_efficient_loading: {}\n"
         "  fsdp_state_dict_type: SHARDED_STATE_DICT\n",
         yaml(fsdp.sharding == Sharding::full),
-        yaml(fsdp.offload));
+        yaml(fsdp.offload),
+        yaml(plan.workload.loading == Loading::usual));
     return;
   }
   values["FSDP"] = fmt::format(
@@ -240,12 +241,13 @@ void add_accelerate(const Plan& plan, KitValues& values) {
       "  fsdp_forward_prefetch: false\n"
       "  fsdp_offload_params: {}\n"
       "  fsdp_use_orig_params: {}\n"
-      "  fsdp_cpu_ram_efficient_loading: true\n"
+      "  fsdp_cpu_ram_efficient_loading: {}\n"
       "  fsdp_sync_module_states: true\n"
       "  fsdp_state_dict_type: SHARDED_STATE_DICT\n",
       sharding,
       yaml(fsdp.offload),
-      yaml(uses_original_parameters(plan)));
+      yaml(uses_original_parameters(plan)),
+      yaml(plan.workload.loading == Loading::usual));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 # A config's keys by what must divide what: one value and others, by the first pattern that is in the key's name.
 SIZES = (
     (("num_key_value_heads", "num_kv_heads", "multi_query_group_num"), (3, 2, 1)),
+    (("num_global_key_value_heads",), (2, 6, 4)),
     (("linear_num_key_heads",), (3, 6, 2)),
     (("linear_num_value_heads",), (6, 18, 36)),
     (("num_attention_heads", "n_head", "num_heads"), (12, 24, 36)),
@@ -13,7 +14,7 @@ SIZES = (
     (("lora_rank",), (94, 106, 118)),
     (("moe_intermediate_size", "shared_expert_intermediate_size", "expert_ffn_hidden_size"), (136, 152, 184)),
     (("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff"), (664, 712, 776)),
-    (("experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k"), (2, 3, 5)),
+    (("experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts"), (2, 3, 5)),
     (("n_shared_experts", "num_shared_experts"), (1, 2, 3)),
     (("topk_group",), (2, 1)),
     (("n_group",), (4, 8, 2)),
@@ -38,7 +39,29 @@ _NAMES = ("token_id", "token_index", "_name_or_path", "transformers_version", "a
 _DISPENSABLE = ("q_lora_rank",)
 # Ways to do something that a config has a word for.
 _WAYS = {"topk_method": ("greedy", "group_limited_greedy")}
-# Of latent attention: values as wide as queries take other kernels.
+# By model type, what released checkpoints have where the class's defaults are another class, each recorded by itself; ({},): the defaults alone.
+# A tuple is repeated over the layers.
+_TEXT, _VISION = "text_config.model_type", "vision_config.model_type"
+_CONVOLUTIONS = ("conv", "conv", "full_attention")
+_WITHOUT_LAYER_INPUTS = {"hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "global_head_dim": 512, "num_global_key_value_heads": 4,
+                         "layer_types": ("sliding_attention", "full_attention")}
+RELEASED = {
+    "gemma4_text": (  # 31B, 26B-A4B
+        _WITHOUT_LAYER_INPUTS, {**_WITHOUT_LAYER_INPUTS, "enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704}),
+    "internvl": ({}, *({_TEXT: kind} for kind in ("llama", "qwen3", "qwen3_moe", "gpt_oss"))),  # InternVL 2.5, 3.5
+    "lfm2": ({"layer_types": _CONVOLUTIONS},),
+    "lfm2_moe": ({"layer_types": _CONVOLUTIONS},),
+    "lfm2_vl": ({"text_config.layer_types": _CONVOLUTIONS},),
+    "llava": (  # bakLlava, llava-interleave-qwen, Pixtral 12B
+        {}, {_TEXT: "mistral"}, {_TEXT: "qwen2", _VISION: "siglip_vision_model"}, {_TEXT: "mistral", _VISION: "pixtral"}),
+    "llava_next": (  # v1.6-mistral, 72B and 110B, Granite Vision 3
+        {}, {_TEXT: "mistral"}, {_TEXT: "qwen2"}, {_TEXT: "granite", _VISION: "siglip_vision_model"}),
+    "llava_next_video": ({}, {_TEXT: "mistral"}, {_TEXT: "qwen2"}),  # 7B-32K, 32B-Qwen
+    "mistral3": ({}, {_TEXT: "ministral3"}),  # Ministral 3
+    "paligemma": ({}, {_TEXT: "gemma2"}),  # PaliGemma 2
+    "perception_lm": ({}, {_TEXT: "qwen2"}),
+}
+# Widths of heads under latent attention: values as wide as queries take other kernels.
 LATENT_HEADS = ("v_head_dim", "qk_nope_head_dim", "qk_rope_head_dim")
 ROPE = ("rope_parameters", "rope_scaling", "rope_theta")
 ROPE_SORTS = {
@@ -105,6 +128,8 @@ def others(key, value):
         return [way for way in ("silu", "gelu", "gelu_pytorch_tanh") if way != value]
     if isinstance(value, list) and "." in key and all(isinstance(one, int) for one in value):
         return [[max(0, one - 1) for one in value]] if value else []
+    if value is None and "idx" in key:  # which layers
+        return [[0]]
     if isinstance(value, float):
         return [0.5 * value, 2.0 * value] if value else [0.1]
     return []

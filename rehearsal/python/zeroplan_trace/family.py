@@ -13,7 +13,7 @@ import json
 import random
 import re
 
-from .config_keys import (LATENT_HEADS, LAYERS, OTHER_LAYERS, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_window, last, others,
+from .config_keys import (LATENT_HEADS, LAYERS, OTHER_LAYERS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_window, last, others,
                           sizes_of, switched)
 from .family_layers import folded
 from .formulas import Differs, Formulas
@@ -65,25 +65,28 @@ class Sample:
 class Class:
     """A model type of transformers: its config's keys, and its document at any values of them."""
 
-    def __init__(self, options):
+    def __init__(self, options, released=None):
+        """`released`: what checkpoints have in place of the class's defaults, as RELEASED has it."""
         import transformers
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
         self.options = options
+        self.released = {key: value for key, value in (released or {}).items() if not isinstance(value, tuple)}
+        self.repeated = {key: list(value) for key, value in (released or {}).items() if isinstance(value, tuple)}  # over the layers
         if options.family not in CONFIG_MAPPING:
             raise Problem("a model type of transformers %s" % transformers.__version__, options.family, "")
         self.config_class = CONFIG_MAPPING[options.family]
-        usual = self.config_class()
+        usual = self.usual_config()
         self.parts = sorted(getattr(usual, "sub_configs", None) or ())  # configs inside it
         self.chosen_types = [part + ".model_type" for part in self.parts if usual.sub_configs[part].__name__ == "AutoConfig"]  # which class a part has
         text = next((part for part in self.parts if getattr(usual, part, None) is usual.get_text_config()), None)
         self.text = text + "." if text else ""  # what keys of the text model begin with
         self.defaults = self.flat(usual)
-        usual = self.flat(self.config({}))  # a part that is said has its class's defaults, another perhaps those of the whole
-        self.defaults = {key: value for key, value in usual.items() if not last(key).startswith("_")}
         self.layers_key = next((self.text + key for key in LAYERS if self.text + key in self.defaults), None)
         if self.layers_key is None:
             raise Problem("a config with a number of layers", options.family, "")
+        usual = self.flat(self.config({}))  # a part that is said has its class's defaults, another perhaps those of the whole
+        self.defaults = {**self.released, **{key: value for key, value in usual.items() if not last(key).startswith("_")}}
         self.stacks = [key for key in self.defaults if "." in key and not key.startswith(self.text) and last(key) in OTHER_LAYERS]
         self.kv_key = next((self.text + key for key in SIZES[0][0] if self.text + key in self.defaults), None)
         self.heads_key = next((key for key in self.defaults if key.startswith(self.text) and sizes_of(key) == sizes_of("num_attention_heads")), None)
@@ -152,6 +155,13 @@ class Class:
                 found[key] = next(value for value, way in ways.items() if way == usual)
         return found
 
+    def usual_config(self):
+        said = {}
+        for key, value in self.released.items():
+            part, _, name = key.rpartition(".")
+            (said.setdefault(part, {}) if part else said)[name] = value
+        return self.config_class(**said)
+
     def flat(self, config):
         """A config's values, those of configs inside it behind their names."""
         values = {}
@@ -162,8 +172,11 @@ class Class:
                 values[key] = value
         return values
 
-    def config(self, values):
-        """The config that says those values."""
+    def config(self, values, with_lists=True):
+        """The config that says those values, and what checkpoints have in place of defaults, of lists of layers where they are wanted."""
+        count = values.get(self.layers_key, self.defaults[self.layers_key])
+        lists = {key: (kinds * count)[:count] for key, kinds in self.repeated.items()} if with_lists else {}
+        values = {**self.released, **lists, **values}
         said = {key: value for key, value in values.items() if "." not in key}
         for part in self.parts:
             inner = {key[len(part) + 1:]: value for key, value in values.items() if key.startswith(part + ".")}
@@ -221,7 +234,7 @@ class Class:
                 continue
         first = rows[0]["graph"]
         scores = class_that_scores(type(self.config_class()))
-        return _pooled({
+        return {
             "schema": "zeroplan.family/1",
             "model_type": self.options.family,
             "class": first["name"],
@@ -230,14 +243,15 @@ class Class:
             "software": first["software"],
             "attention": first.get("attention", ""),
             "documents": rows,
-        })
+        }
 
     def _aliases(self):
-        """Other names under which configs say a key."""
+        """Other names under which configs say a key: the class's map, and names that it takes for another key."""
         usual, found = self.config({}), {}
         for part, config in [("", usual)] + [(part + ".", getattr(usual, part, None)) for part in self.parts]:
             names = getattr(config, "attribute_map", None) or {}
-            found.update({part + alias: part + key for alias, key in names.items() if part + key in self.defaults})
+            taken = dict(re.findall(r'kwargs\.(?:pop|get)\("(\w+)", *self\.(\w+)\)', inspect.getsource(type(config)))) if config is not None else {}
+            found.update({part + alias: part + key for alias, key in {**names, **taken}.items() if part + key in self.defaults})
         return found
 
     def _attentions(self):
@@ -314,7 +328,7 @@ class Class:
             lists = {key: list(map(str, value)) for key, value in values.items() if isinstance(value, list) and len(value) == count}
             return {key: {(kind, value.count(kind) > 1) for kind in value} for key, value in lists.items()}
 
-        usual = kinds(self.config_class())
+        usual = kinds(self.usual_config())
         for count in range(4, 17):
             try:
                 if kinds(self.config({self.layers_key: count})) == usual:
@@ -326,7 +340,7 @@ class Class:
     def list_without(self, key, said):
         """What the class makes of a config that says only this, as a list; none where it makes none."""
         try:
-            value = self.flat(self.config(said)).get(key)
+            value = self.flat(self.config(said, with_lists=False)).get(key)
         except Exception:
             return []
         return value if isinstance(value, list) else []
@@ -449,9 +463,10 @@ class Variant:
         self._add_joint([key for key, role in roles.items() if role != "fixed"])
         heads = [key for key in symbols if sizes_of(key) and "head" in key and "dim" not in key]
         widths = [key for key in symbols if sizes_of(key) == sizes_of("hidden_size")]
+        rounded = [(size, unit) for unit in symbols if "multiple_of" in unit for size in symbols if sizes_of(size) == sizes_of("intermediate_size")]
         tiles = [(side, key) for side in symbols for key in symbols if last(side) == "image_size" and last(key) == "patch_size"]
         try:
-            merged = _merged([sample.document for sample in self.samples], Formulas(self.samples, symbols, heads, widths, tiles).of)
+            merged = _merged([sample.document for sample in self.samples], Formulas(self.samples, symbols, heads, widths, tiles, rounded).of)
         except Differs as error:
             if len(error.keys) != 1 or error.keys[0] in known.kept or known.defaults.get(error.keys[0]) is None:
                 raise Problem("sizes that are sums of products of the config's keys", str(error), "")
@@ -460,7 +475,7 @@ class Variant:
         merged["shape"]["layers"] = "=" + known.layers_key
         graph = folded(merged, known.flat(config), self.base, known.layers_key, known.stacks)
         rules = graph["layers"]["rules"]
-        told = {key[1:] for rule in rules for key in rule["by"] if key[0] in "<%"}
+        told = {key[1:] for rule in rules for key in rule["by"] if key[0] in "<%" and key != "<1"}
         if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and key not in told):
             return Variant(known, self.grouped, self.tied, self.long, self.switched).row()
         if absent := self._absent(rules):
@@ -565,14 +580,18 @@ class Variant:
 
     def _found_role(self, key, wanted):
         seen = [sample for other, changes in self.known.of_towers.get(key, ())[:wanted] if (sample := self._changed(key, other, changes))]
+        same = False
         for other in [] if seen else others(key, self.base[key]):
             sample = self._sample({key: other}, key)
-            if sample is not None:
+            if sample is None:
+                continue
+            same = sample.document == self.first.document
+            if not same or key not in self.known.roles:  # of a size that is rounded one may be another
                 seen.append(sample)
             if len(seen) == wanted:
                 break
         if not seen:
-            return "free" if self._is_overruled(key) else "fixed"
+            return "free" if same or self._is_overruled(key) else "fixed"
         if all(sample.document == self.first.document for sample in seen):
             return "free"
         if not is_size(key, self.base[key]):
@@ -694,4 +713,11 @@ def _pooled(recorded):
 
 
 def family(options):
-    return Class(options).record()
+    first, *more = RELEASED.get(options.family, ({},))
+    recorded = Class(options, first).record()
+    for released in more:
+        other = Class(options, released).record()
+        recorded["documents"] += other["documents"]
+        if aliases := dict(other.get("aliases", {}), **recorded.get("aliases", {})):
+            recorded["aliases"] = aliases
+    return _pooled(recorded)

@@ -77,8 +77,8 @@ def _marked(rows, is_layers, mark=None):
 
 
 def _rules(kind_of, config, base, count):
-    """Which layer is of which kind: by lists of the config, by a number of layers that come first ("<key"), by a period ("%key"), by
-    whether it is the last of its value in a list ("$key")."""
+    """Which layer is of which kind: by lists of the config, by a number of layers that come first ("<key"; "<1": the first one), by a
+    period ("%key"), by whether it is the last of its value in a list ("$key")."""
     if len(set(kind_of)) == 1:
         return [{"by": [], "values": []}]
     facts = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == count}
@@ -89,12 +89,13 @@ def _rules(kind_of, config, base, count):
             facts["<" + key] = [i < base[key] for i in range(count)]
         if is_period(key) and is_size(key, base[key]) and base[key] > 0:
             facts["%" + key] = [(i + 1) % base[key] == 0 for i in range(count)]
+    facts["<1"] = [i == 0 for i in range(count)]
     rules = []
-    for number in (1, 2):
+    for number in (1, 2, 3):
         for keys in itertools.combinations(lists + sorted(key for key in facts if key not in lists), number):
             kinds, rows = {}, list(zip(*(facts[key] for key in keys)))
             if all(kinds.setdefault(json.dumps(row), kind) == kind for row, kind in zip(rows, kind_of)):
                 rules.append({"by": list(keys), "values": [[json.loads(row), kind] for row, kind in kinds.items()]})
         if rules:
-            return [rule for rule in rules if not any(key[0] == "$" for key in rule["by"])] or rules
+            return [rule for rule in rules if not any(key[0] == "$" or key == "<1" for key in rule["by"])] or rules
     raise Problem("layers whose kinds the config tells", "%s with %s" % (kind_of, sorted(facts)), "")

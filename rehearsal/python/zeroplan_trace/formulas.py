@@ -16,10 +16,10 @@ class Differs(Exception):
 
 class Formulas:
     """Of the keys in `symbols`; those in `heads` may divide those in `widths` and each other; `tiles`: (side, side of a tile), of which whole
-    ones count."""
+    ones count; `rounded`: (size, unit of which it or two thirds of it become a multiple)."""
 
-    def __init__(self, samples, symbols, heads, widths, tiles):
-        self.samples, self.heads, self.widths, self.tiles = samples, heads, widths, tiles
+    def __init__(self, samples, symbols, heads, widths, tiles, rounded):
+        self.samples, self.heads, self.widths, self.tiles, self.rounded = samples, heads, widths, tiles, rounded
         self.found = {}
         self.vectors = {key: [sample.values[key] for sample in samples] for key in symbols}
 
@@ -51,6 +51,10 @@ class Formulas:
         for over, under in self.tiles:
             if over in keys and under in keys:
                 factors.append((("%s|%s" % (over, under),), (), [a // b for a, b in zip(self.vectors[over], self.vectors[under])]))
+        for size, unit in self.rounded:
+            for above, below in ((1, 1), (2, 3)) if size in keys and unit in keys else ():
+                values = [-(-(a * above // below) // b) * b for a, b in zip(self.vectors[size], self.vectors[unit])]
+                factors.append((("up(%s,%d,%d,%s)" % (size, above, below, unit),), (), values))
         products = [((), (), [Fraction(1)] * len(self.samples))]
         for count in (1, 2, 3):
             for chosen in itertools.combinations_with_replacement(factors, count):

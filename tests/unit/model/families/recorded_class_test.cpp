@@ -289,9 +289,12 @@ TEST_CASE("every class of data/families gives a document that is planned") {
       const Json& layers = *document.find("graph")->find("layers");
       place(config, layers.find("count")->as_string()) = 2;
       if (const Json* heads = document.find("heads")) {
-        place(config, heads->find("of")->as_string()) = 16;
+        const std::string& of = heads->find("of")->as_string();
+        const Json* fixed = document.find("fixed")->find(of);
+        const std::int64_t count = fixed != nullptr ? fixed->as_integer() : 16;
+        place(config, of) = count;
         place(config, heads->find("key")->as_string()) =
-            heads->find("grouped")->as_boolean() ? 4 : 16;
+            heads->find("grouped")->as_boolean() ? count / 4 : count;
       }
       if (const Json* wide = document.find("wide_values")) {
         const Json* turned = document.find("fixed")->find(text + "qk_rope_head_dim");

@@ -215,7 +215,10 @@ TEST_CASE("GRPO's defaults are those of the TRL that trains") {
   CHECK(before.trainer->beta == 0.04);
   CHECK(before.beside->models.size() == 1);
   CHECK(beside("0.18.2", R"({"grpo": {"beta": 0.0}})").beside->models.empty());
-  CHECK(before.warnings.empty());
+  REQUIRE(before.warnings.size() == 1);
+  CHECK(before.warnings.front().english().find("num_generations 8 does not divide the 2 seq") !=
+        std::string::npos);
+  CHECK(beside("0.18.2", R"({"grpo": {"completions": 2}})").warnings.empty());
   CHECK(beside("0.14.0", R"("grpo")").warnings.size() == 1);  // its batch counts prompts
 }
 
