@@ -13,7 +13,6 @@
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/plan/trainer.hpp"
-#include "model/predict/prediction_parts.hpp"
 #include "model/predict/run_phases.hpp"
 #include "model/predict/verdict.hpp"
 #include "tuner/fit_ranking.hpp"
@@ -317,8 +316,7 @@ Phrase no_text(const FitAnswer& answer) {
   for (const Limit& limit : best.result.limits) {
     text += limit_text(limit);
   }
-  for (const Phrase& trap : release_traps(best.plan)) text += phrase("  because {}\n", trap);
-  return text;
+  return text + because_text(best.plan, best.result);
 }
 
 Phrase remedies_text(const FitAnswer& answer) {

@@ -4,6 +4,7 @@
 
 #include "base/phrase_list.hpp"
 #include "cli/table.hpp"
+#include "model/predict/prediction_parts.hpp"
 #include "model/predict/verdict.hpp"
 
 namespace zeroplan {
@@ -14,6 +15,14 @@ Phrase list_text(const char* title, const std::vector<Phrase>& lines) {
   text += title;
   text += ":\n";
   for (const Phrase& line : lines) text += phrase("  - {}\n", line);
+  return text;
+}
+
+Phrase because_text(const Plan& plan, const StepResult& result) {
+  Phrase text;
+  const Phase peak = result.gpu.peak_phase;
+  if (peak != Phase::forward && peak != Phase::backward) return text;
+  for (const Phrase& trap : release_traps(plan)) text += phrase("  because {}\n", trap);
   return text;
 }
 

@@ -13,6 +13,9 @@ namespace zeroplan {
 // The title on a line, the sentences below it; nothing where there is none.
 Phrase list_text(const char* title, const std::vector<Phrase>& lines);
 
+// What releases keep gathered, where the peak is in the passes that hold it.
+Phrase because_text(const Plan& plan, const StepResult& result);
+
 // Two lines for each: the change, and what then fits.
 Phrase remedy_lines(const std::vector<Remedy>& remedies);
 

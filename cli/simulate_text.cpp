@@ -7,7 +7,6 @@
 #include "cli/remedies.hpp"
 #include "cli/step_text.hpp"
 #include "cli/table.hpp"
-#include "model/predict/prediction_parts.hpp"
 #include "model/predict/run_phases.hpp"
 #include "model/predict/verdict.hpp"
 #include "tuner/fit_ranking.hpp"
@@ -80,8 +79,7 @@ Phrase verdict_text(const Plan& plan, const StepResult& result, const Remedies& 
     if (limit.pool != Limit::Pool::none && !limit.cheapest_change.empty())
       text += phrase("  cheapest change: {}\n", limit.cheapest_change);
   }
-  for (const Phrase& trap : release_traps(plan)) text += phrase("  because {}\n", trap);
-  return text + changes_text(remedies, result);
+  return text + because_text(plan, result) + changes_text(remedies, result);
 }
 
 // What a full GPU costs: the allocator gives memory back to the driver and takes it again.

@@ -82,7 +82,7 @@ bool changes(const Variation& variation, ScenarioKey key) {
 
 // Another engine beside a way of loading that is about the first.
 bool undoes_loading(const Variation& more, const Variation& sum) {
-  return changes(more, ScenarioKey::engine) &&
+  return changes(more, ScenarioKey::engine) && !changes(more, ScenarioKey::load_device) &&
          (changes(sum, ScenarioKey::load_device) || changes(sum, ScenarioKey::loading));
 }
 

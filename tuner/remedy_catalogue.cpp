@@ -512,11 +512,24 @@ class Catalogue {
   }
 
   void add_fsdp_offload() {
-    if (free_ || workload_.engine != TrainingEngine::fsdp || plan_.fsdp.offload) return;
+    const bool fsdp = workload_.engine == TrainingEngine::fsdp;
+    const bool four_bits = workload_.method == Method::qlora;
+    if (free_ || (fsdp && plan_.fsdp.offload) || (!fsdp && !(four_bits && may_change_engine()))) {
+      return;
+    }
+    std::vector<Change> changes;
+    if (!fsdp) {
+      changes = {{ScenarioKey::engine, Json(name(kTrainingEngineNames, TrainingEngine::fsdp))},
+                 {Knob::zero_stage, Json(std::int64_t{3})},
+                 {ScenarioKey::load_device, cpu()}};
+    }
+    changes.push_back({Knob::offload_param_device, cpu()});  // behind the stage that has it
     add(RemedyPrice::speed,
         MemoryCategory::parameters,
-        "offload shards and optimizer to the CPU (--offload-param cpu)",
-        {{Knob::offload_param_device, cpu()}});
+        fsdp ? "offload shards and optimizer to the CPU (--offload-param cpu)"
+             : "train under FSDP with the four-bit weights on the host (--engine fsdp --stage 3 "
+               "--load-device cpu --offload-param cpu)",
+        std::move(changes));
   }
 
   // --- what trains otherwise
