@@ -57,6 +57,8 @@ class LayerLists {
     return cycle == nullptr ? Json() : cycle->items()[i % cycle->items().size()];
   }
 
+  std::size_t count() const { return count_; }
+
   bool is_last_of_its_value(std::string_view key, std::size_t i) const {
     const Json own = item(key, i);
     for (std::size_t next = i + 1; next < count_; ++next) {
@@ -72,7 +74,7 @@ class LayerLists {
 };
 
 // A layer's part of a rule, by its key: the item of a list, for "<key" and "<1" whether it is one
-// of the first so many, for "%key" whether it ends a period, for "$key" whether it is the last of
+// of the first so many, for ">1" whether it is the last, for "%key" whether it ends a period, for "$key" whether it is the last of
 // its value in a list. Null: nothing.
 Json said_of_layer(std::string_view key,
                    std::size_t i,
@@ -83,9 +85,10 @@ Json said_of_layer(std::string_view key,
     key.remove_prefix(1);
     return lists.item(key, i).is_null() ? Json() : Json(lists.is_last_of_its_value(key, i));
   }
-  if (sort != '<' && sort != '%') return lists.item(key, i);
+  if (sort != '<' && sort != '>' && sort != '%') return lists.item(key, i);
   const auto at = static_cast<std::int64_t>(i);
   if (key == "<1") return Json(at < 1);
+  if (key == ">1") return Json(i + 1 == lists.count());
   const auto size = values.size(key.substr(1));
   if (!size) return {};
   if (sort == '<') return Json(at < *size);
@@ -141,7 +144,7 @@ std::vector<std::size_t> kinds_of(const Json& layers, const Values& values) {
   }
   const std::vector<Json>& by = layers.find("rules")->items().front().find("by")->items();
   const std::string key = by.empty() ? "" : by.front().as_string();
-  throw NotRecorded{key.find_first_of("<%$") == 0 ? key.substr(1) : key,
+  throw NotRecorded{key.find_first_of("<>%$") == 0 ? key.substr(1) : key,
                     phrase("layers of the kinds that were recorded")};
 }
 
@@ -334,6 +337,7 @@ class Match {
                                 "num_attention_heads",
                                 "intermediate_size",
                                 "vocab_size"};
+    if (values_.names_text()) return std::nullopt;
     constexpr std::size_t kOfParts = 2;
     for (std::size_t i = 0; i < (values_.has_parts() ? kOfParts : kSizes.size()); ++i) {
       const std::string key = values_.of_text(kSizes[i]);
@@ -547,7 +551,7 @@ RecordedClass read_recorded(const Json& family,
       !(classes->items().front() == *family.find("class"))) {
     const Json* scores = family.find("scores");
     if (scores == nullptr || !(classes->items().front() == *scores)) {
-      return {{}, {}, "architectures", Phrase(family.find("class")->as_string())};
+      return {{}, {}, "architectures/0", Phrase(family.find("class")->as_string())};
     }
   }
   RecordedClass nearest;

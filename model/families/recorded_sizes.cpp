@@ -153,6 +153,11 @@ const Json* RecordedValues::said_by_name(std::string_view key) const {
   return key.substr(0, dot + 1) == text_ ? config_.find(key.substr(dot + 1)) : nullptr;
 }
 
+bool RecordedValues::names_text() const {
+  const Json* part = has_parts() ? config_.find(text_.substr(0, text_.size() - 1)) : nullptr;
+  return part != nullptr && part->is_object() && part->find("model_type") != nullptr;
+}
+
 const Json* RecordedValues::find(std::string_view key) const {
   const Json* own = said(key);
   if (own != nullptr && !own->is_null()) return own;

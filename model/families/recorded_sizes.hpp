@@ -25,6 +25,9 @@ class RecordedValues {
   // A key of the model of text: the config's own, or that of the config inside it.
   std::string of_text(std::string_view key) const { return text_ + std::string(key); }
   bool has_parts() const { return !text_.empty(); }
+  // Whether the config names the class of its text model, whose defaults stand in for what it
+  // leaves out.
+  bool names_text() const;
   // The head_dim of a config that does not say one: rounded, where the class has such a key.
   std::optional<std::int64_t> share_of_a_head() const;
 

@@ -12,7 +12,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[2] / "data" / "families"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "data" / "families"
+sys.path.insert(0, str(ROOT / "rehearsal" / "python"))
+from zeroplan_trace.config_keys import RELEASED  # noqa: E402
+
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 SAME = ("gpu", "step", "parameters", "host", "fit_probability")
 ASKED = ["8xA100-80G", "--seq", "2048", "--mbs", "1", "--stage", "3"]
@@ -69,19 +73,36 @@ def changes_of_parts(config, usual, text, width):
         yield {part: dict(changes, model_type=config[part]["model_type"], **more), **(towers if wide else {})}
 
 
-def compare(zeroplan, python, kind, folder):
+def merged(config, more):
+    """`more` in `config`, part by part."""
+    parts = {key: merged(config[key], value) for key, value in more.items() if isinstance(value, dict) and isinstance(config.get(key), dict)}
+    return {**config, **more, **parts}
+
+
+def said_by(way, layers):
+    """What RELEASED says, as a config of so many layers says it."""
+    said = {}
+    for key, value in way.items():
+        part, _, name = key.rpartition(".")
+        (said.setdefault(part, {}) if part else said)[name] = (list(value) * layers)[:layers] if isinstance(value, tuple) else value
+    return said
+
+
+def compare_way(zeroplan, python, kind, way, folder):
     path, graph = str(folder / "config.json"), folder / "graph.json"
-    first = run([python, "-c", CONFIG, kind, "{}", path], CUDA_VISIBLE_DEVICES="")
+    types = {key: value for key, value in way.items() if key.endswith("model_type")}
+    first = run([python, "-c", CONFIG, kind, json.dumps(said_by(types, 0)), path], CUDA_VISIBLE_DEVICES="")
     if first.returncode != 0:
         return "no config: %s" % first.stderr[-200:]
     family = json.loads((FOLDER / (kind + ".json")).read_text())
-    documents = family["documents"]
+    documents = [row for row in family["documents"] if types.items() <= family["parts"][row["fixed"]].items()]
     usual, text = family["parts"][documents[0]["defaults"]], documents[0].get("text")
-    config = json.loads(Path(path).read_text())
+    config = merged(json.loads(Path(path).read_text()), said_by({key: value for key, value in way.items() if not isinstance(value, tuple)}, 0))
     attentions = {document["graph"]["attention"] for document in documents} - {"flash_attention_2"}  # which is not traced
     every = changes_of_parts(config, usual, text, documents[0].get("width")) if text else changes_of(config, usual)
     for changes, attention in itertools.product(every, sorted(attentions)):
-        run([python, "-c", CONFIG, kind, json.dumps(changes), path], CUDA_VISIBLE_DEVICES="")
+        layers = next(value for key, value in (changes[text[:-1]] if text else changes).items() if key in LAYERS)
+        run([python, "-c", CONFIG, kind, json.dumps(merged(said_by(way, layers), changes)), path], CUDA_VISIBLE_DEVICES="")
         traced = run([zeroplan, "trace", path, "--python", python, "--attention", attention, "-o", str(graph)])
         if traced.returncode != 0 and "vocab_size" in str(changes):  # the class has no wider model
             continue
@@ -91,6 +112,14 @@ def compare(zeroplan, python, kind, folder):
         if expected != got:
             return "%s %s: traced %s, recorded %s" % (attention, changes, str(expected)[:300], str(got)[:300])
     return "the same"
+
+
+def compare(zeroplan, python, kind, folder):
+    for way in RELEASED.get(kind, ({},)):
+        said = compare_way(zeroplan, python, kind, way, folder)
+        if said != "the same":
+            return "%s: %s" % (way, said)
+    return said
 
 
 def main():

@@ -34,7 +34,7 @@ _PERIODS = ("interval", "pattern", "_step", "layer_freq", "every_n")
 # Keys that name no size and no operation.
 _NAMES = ("token_id", "token_index", "_name_or_path", "transformers_version", "architectures", "model_type", "dtype", "torch_dtype", "id2label", "label2id",
           "problem_type", "return_dict", "output_hidden_states", "output_attentions", "use_cache", "chunk_size_feed_forward", "is_encoder_decoder",
-          "initializer", "pretraining_tp", "keys_to_ignore", "tokenizer_class", "finetuning_task")
+          "initializer", "pretraining_tp", "keys_to_ignore", "tokenizer_class", "finetuning_task", "classifier")
 # Sizes that a class can do without, where its config says null.
 _DISPENSABLE = ("q_lora_rank",)
 # Ways to do something that a config has a word for.

@@ -15,7 +15,7 @@ import re
 
 from .config_keys import (LATENT_HEADS, LAYERS, OTHER_LAYERS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_window, last, others,
                           sizes_of, switched)
-from .family_layers import folded
+from .family_layers import folded, holds
 from .formulas import Differs, Formulas
 from .problem import Problem
 
@@ -226,7 +226,7 @@ class Class:
         from .models import class_that_scores
 
         usual, *more = self._attentions()
-        rows = self._rows(usual, 2)
+        rows = self._rows(usual, 1 if self.released else 2)
         for attention in more:
             try:
                 rows += self._rows(attention, 1)
@@ -238,7 +238,7 @@ class Class:
             "schema": "zeroplan.family/1",
             "model_type": self.options.family,
             "class": first["name"],
-            **({"scores": scores} if scores else {}),
+            **({"scores": scores} if scores and not first["name"].endswith("MaskedLM") else {}),
             **({"aliases": aliases} if (aliases := self._aliases()) else {}),
             "software": first["software"],
             "attention": first.get("attention", ""),
@@ -280,7 +280,7 @@ class Class:
 
     def _switched(self, fixed, most):
         """The documents of one switch, up to so many, that are not as by default, with the class's usual heads; two with its usual embeddings."""
-        ways = {key: switched(key, value, fixed.get(key)) for key, value in sorted(self.defaults.items())}
+        ways = {key: switched(key, value, fixed.get(key)) for key, value in sorted(self.defaults.items()) if key not in self.released}
         rows, usual = [], self.roles
         for count in range(1, most + 1):
             for chosen in itertools.combinations([(key, value) for key, values in ways.items() for value in values], count):
@@ -450,7 +450,8 @@ class Variant:
         known = self.known
         document, self.shapes, config = known.of(self.base, self.said)
         self.first = Sample(self.base, None, document)
-        if self._around_layers(document, config) != self._around_more_layers():
+        more = self._more_layers()
+        if self._around(self._folded(document, config)[0]) != self._around(more[0]):
             raise Problem("sizes outside of the layers that do not depend on how many there are", self.known.options.family, "")
         self.samples = [self.first]
         roles = {key: self._role(key) for key in sorted(self.base) if self._is_asked(key)}
@@ -473,8 +474,10 @@ class Variant:
             known.kept.add(error.keys[0])  # it is rounded, or cut at another size: the class's own value alone is recorded
             return Variant(known, self.grouped, self.tied, self.long, self.switched).row()
         merged["shape"]["layers"] = "=" + known.layers_key
-        graph = folded(merged, known.flat(config), self.base, known.layers_key, known.stacks)
-        rules = graph["layers"]["rules"]
+        graph, _ = folded(merged, known.flat(config), self.base, known.layers_key, known.stacks)
+        rules = graph["layers"]["rules"] = [rule for rule in graph["layers"]["rules"] if holds(rule, *more[1:])]
+        if not rules:
+            raise Problem("layers whose kinds the config tells", "%s, with twice as many" % more[1], "")
         told = {key[1:] for rule in rules for key in rule["by"] if key[0] in "<%" and key != "<1"}
         if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and key not in told):
             return Variant(known, self.grouped, self.tied, self.long, self.switched).row()
@@ -525,8 +528,8 @@ class Variant:
         """Of lists that rules ask: what the class repeats for a config without one, and keys that it reads for it and keeps nowhere, with their usual values."""
         known = self.known
         layers, absent = known.defaults[known.layers_key], {}
-        needed = all(any(key[0] not in "<%" for key in rule["by"]) for rule in rules)  # no rule goes without a list
-        for key in sorted({key.lstrip("$") for rule in rules for key in rule["by"] if key[0] not in "<%"}):
+        needed = all(any(key[0] not in "<>%" for key in rule["by"]) for rule in rules)  # no rule goes without a list
+        for key in sorted({key.lstrip("$") for rule in rules for key in rule["by"] if key[0] not in "<>%"}):
             usual = [known.list_without(key, {known.layers_key: count}) for count in (layers, layers + 1, layers + 3)]
             row = {}
             for length in range(1, layers // 2 + 1) if needed else ():
@@ -540,17 +543,23 @@ class Variant:
                 absent[key] = row
         return absent
 
-    def _around_layers(self, document, config):
-        """What a document has beside its layers."""
+    def _folded(self, document, config):
         known = self.known
         base = dict(self.base, **{known.layers_key: document["shape"]["layers"]})
-        graph = folded(copy.deepcopy(document), known.flat(config), base, known.layers_key, known.stacks)
+        return folded(copy.deepcopy(document), known.flat(config), base, known.layers_key, known.stacks)
+
+    @staticmethod
+    def _around(graph):
+        """What a document has beside its layers."""
         return graph["modules"], graph["buffers"], [graph["blocks"][call["block"]] for call in graph["calls"] if "layers" not in call]
 
-    def _around_more_layers(self):
-        layers = self.known.layers_key
-        document, _, config = self.known.of(dict(self.base, **{layers: 2 * self.base[layers]}), self.said)
-        return self._around_layers(document, config)
+    def _more_layers(self):
+        """The document with twice as many layers, their kinds, and what tells them."""
+        count = 2 * self.base[self.known.layers_key]
+        base = dict(self.base, **{self.known.layers_key: count})
+        document, _, config = self.known.of(base, self.said)
+        graph, kind_of = self._folded(document, config)
+        return graph, kind_of, self.known.flat(config), base, count
 
     def _is_asked(self, key):
         known = self.known

@@ -26,8 +26,8 @@ def folded(graph, config, base, layers_key, stacks=()):
     graph["buffers"] = {name: row for name, row in graph["buffers"].items() if not name.startswith(prefix)}
     graph["modules"] = _marked(graph["modules"], lambda row: row.get("name", "").startswith(prefix) and row["name"] != prefix)
     graph["calls"] = _marked(graph["calls"], lambda call: call["prefix"].startswith(prefix))
-    graph["layers"] = {"rules": _rules(kind_of, config, base, count), "count": layers_key, "prefix": prefix, "kinds": kinds}
-    return graph
+    graph["layers"] = {"rules": _rules(kind_of, _facts(config, base, count)), "count": layers_key, "prefix": prefix, "kinds": kinds}
+    return graph, kind_of
 
 
 def _stack(graph, key, count):
@@ -76,20 +76,36 @@ def _marked(rows, is_layers, mark=None):
     return rows[: at[0]] + [mark or {"layers": True}] + rows[at[-1] + 1:]
 
 
-def _rules(kind_of, config, base, count):
-    """Which layer is of which kind: by lists of the config, by a number of layers that come first ("<key"; "<1": the first one), by a
+def _facts(config, base, count):
+    """What a config says of each layer: in its lists, by a number of layers that come first ("<key"; "<1": the first one, ">1": the last), by a
     period ("%key"), by whether it is the last of its value in a list ("$key")."""
-    if len(set(kind_of)) == 1:
-        return [{"by": [], "values": []}]
     facts = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == count}
-    lists = sorted(facts)
-    facts.update({"$" + key: [value not in facts[key][i + 1:] for i, value in enumerate(facts[key])] for key in lists})
+    for key in list(facts):
+        facts["$" + key] = [value not in facts[key][i + 1:] for i, value in enumerate(facts[key])]
     for key in sorted(base):
         if is_first(key) and is_size(key, base[key]):
             facts["<" + key] = [i < base[key] for i in range(count)]
         if is_period(key) and is_size(key, base[key]) and base[key] > 0:
             facts["%" + key] = [(i + 1) % base[key] == 0 for i in range(count)]
-    facts["<1"] = [i == 0 for i in range(count)]
+    facts["<1"], facts[">1"] = [i == 0 for i in range(count)], [i == count - 1 for i in range(count)]
+    return facts
+
+
+def holds(rule, kind_of, config, base, count):
+    """Whether a rule tells the kinds of other layers, which may have other numbers."""
+    facts, known, same = _facts(config, base, count), {json.dumps(row): kind for row, kind in rule["values"]}, {}
+    for i, kind in enumerate(kind_of):
+        told = known.get(json.dumps([facts[key][i] for key in rule["by"]])) if rule["by"] else 0
+        if told is None or same.setdefault(told, kind) != kind:
+            return False
+    return True
+
+
+def _rules(kind_of, facts):
+    """Which layer is of which kind, by as few of the facts as tell it."""
+    if len(set(kind_of)) == 1:
+        return [{"by": [], "values": []}]
+    lists = sorted(key for key in facts if key[0] not in "<>%$")
     rules = []
     for number in (1, 2, 3):
         for keys in itertools.combinations(lists + sorted(key for key in facts if key not in lists), number):
@@ -97,5 +113,5 @@ def _rules(kind_of, config, base, count):
             if all(kinds.setdefault(json.dumps(row), kind) == kind for row, kind in zip(rows, kind_of)):
                 rules.append({"by": list(keys), "values": [[json.loads(row), kind] for row, kind in kinds.items()]})
         if rules:
-            return [rule for rule in rules if not any(key[0] == "$" or key == "<1" for key in rule["by"])] or rules
+            return [rule for rule in rules if not any(key[0] == "$" or key[1:] == "1" for key in rule["by"])] or rules
     raise Problem("layers whose kinds the config tells", "%s with %s" % (kind_of, sorted(facts)), "")

@@ -58,8 +58,12 @@ def _class_of(transformers, config, asked):
         if found is not None:
             return found
     towers = getattr(config, "vision_config", None) is not None  # some have a class without them, too, which no checkpoint names
-    autos = ("AutoModelForImageTextToText", "AutoModelForCausalLM") if towers else ("AutoModelForCausalLM", "AutoModelForImageTextToText")
-    for auto in (*autos, "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM"):
+    usual = ["AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM"]
+    if towers:
+        usual.insert(0, "AutoModelForImageTextToText")
+    elif not getattr(config, "is_encoder_decoder", False):
+        usual.insert(0, "AutoModelForMaskedLM")  # what has both is an encoder, which its config may make a decoder
+    for auto in usual:
         found = getattr(transformers, auto, None)
         if found is not None and type(config) in found._model_mapping:
             return found
