@@ -139,6 +139,7 @@ class Fields(unittest.TestCase):
             (r.Fit, document("fit", "1.3B", "2x4xA100-80G", "--seq", "512")),
             (r.Fit, document("fit", "70B", "1xRTX-4090", "--seq", "1024", "--mbs", "1", "--gas", "1")),
             (r.Fit, document("fit", "mistral-7b", "8xA100-80G", "--engine", "ddp", "--seq", "8624")),  # at the GPU's limit
+            (r.Fit, document("fit", "mixtral-8x7b", "2x4xV100-32G", "--method", "lora", "--mbs", "1", "--gas", "1")),  # its host's usual memory
             (r.WhichGpu, document("fit", "gpt2", "--clusters", "2xRTX-4090,1xA100-80G", "--tokens", "1M", "--price", "2")),
             (r.Versions, document("simulate", *here, "--compare-versions", "0.16.4/2.6/4.50,0.19.6/2.11/5.17")),
             (r.Versions, document("fit", *TINY, "--compare-versions", "0.16.4/2.6/4.50,0.19.6/2.11/5.17")),

@@ -44,7 +44,10 @@ class Run:
 
     def kind(self):
         """As the config names its class: some have one of text alone, too, which AutoModelForCausalLM takes."""
-        several = "ForConditionalGeneration" in (self.config.architectures or [""])[0] and hasattr(self.config, "vision_config")
+        name = (self.config.architectures or [""])[0]
+        if "ForMaskedLM" in name:
+            return transformers.AutoModelForMaskedLM
+        several = "ForConditionalGeneration" in name and hasattr(self.config, "vision_config")
         return transformers.AutoModelForImageTextToText if several else transformers.AutoModelForCausalLM
 
     def model(self, dtype):
