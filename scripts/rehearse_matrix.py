@@ -56,14 +56,14 @@ def alone_under_deepspeed(line):
 class Server:
     """A Python that has imported everything, in a rehearsal of its own."""
 
-    def __init__(self, program, python, folder, options=()):
-        """`options`: of each run; it is forked from a rehearsal on the same kind of GPU."""
+    def __init__(self, program, python, folder, options=(), of_server=()):
+        """`options`: of each run; it is forked from a rehearsal on the same kind of GPU, which has `of_server`."""
         self.program, self.python, self.folder, self.options = program, python, folder, options
         self.socket = os.path.join(folder, "socket")
         self.warm = os.path.join(REHEARSAL, "warm.py")
         self.log = open(os.path.join(folder, "server.log"), "w")
         self.process = subprocess.Popen(
-            [program, "rehearse", "--gpu", "A100-80G", "--steps", "0", *(["--real-gpu"] if "--real-gpu" in options else ["--events", "done"]), "--", python, self.warm,
+            [program, "rehearse", "--gpu", "A100-80G", "--steps", "0", *(["--real-gpu"] if "--real-gpu" in options else ["--events", "done"]), *of_server, "--", python, self.warm,
              "serve", self.socket], stdout=self.log, stderr=self.log, cwd=folder)
         while not os.path.exists(self.socket):
             if self.process.poll() is not None:

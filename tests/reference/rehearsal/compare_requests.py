@@ -27,7 +27,7 @@ class Recorder(matrix.Server):
     """Its children keep the whole history: that is decided before they begin."""
 
     def __init__(self, program, python, folder):
-        super().__init__(program, python, folder, more=["--memory-snapshot", os.path.join(folder, "server.pickle")])
+        super().__init__(program, python, folder, of_server=["--memory-snapshot", os.path.join(folder, "server.pickle")])
 
     def record(self, line, snapshot, steps):
         spec = os.path.join(self.folder, "line.json")
