@@ -89,8 +89,9 @@ class Comparison {
     std::vector<std::optional<StepResult>> results(jobs.size());
     parallel_for(jobs.size(), machine_threads(), [&](std::size_t j) {
       const ReleaseSet& releases = compared[jobs[j].set].releases;
-      missing_.attempt_or_refuse(phrase("{} without \"{}\"", label(releases), words_of(jobs[j].without)),
-                       [&] { results[j] = played(plan_of(releases, jobs[j].without)); });
+      missing_.attempt_or_refuse(
+          phrase("{} without \"{}\"", label(releases), words_of(jobs[j].without)),
+          [&] { results[j] = played(plan_of(releases, jobs[j].without)); });
     });
     for (std::size_t j = 0; j < jobs.size(); ++j) {
       ComparedSet& set = compared[jobs[j].set];

@@ -262,8 +262,8 @@ class Catalogue {
     const Json copy = packed ? model_in_sixteen_bits(subject_.scenario()) : Json();
     if (copy.is_null() || workload_.method == Method::qlora) return;
     const StepResult& result = subject_.result();
-    const Phase peak = subject_.lacks(Resource::gpu_memory) ? result.gpu.peak_phase
-                                                            : result.host.peak_phase;
+    const Phase peak =
+        subject_.lacks(Resource::gpu_memory) ? result.gpu.peak_phase : result.host.peak_phase;
     add(RemedyPrice::nothing,
         MemoryCategory::parameters,
         "train from a copy in 16 bits: from_pretrained and save_pretrained, once",

@@ -74,8 +74,8 @@ class LayerLists {
 };
 
 // A layer's part of a rule, by its key: the item of a list, for "<key" and "<1" whether it is one
-// of the first so many, for ">1" whether it is the last, for "%key" whether it ends a period, for "$key" whether it is the last of
-// its value in a list. Null: nothing.
+// of the first so many, for ">1" whether it is the last, for "%key" whether it ends a period, for
+// "$key" whether it is the last of its value in a list. Null: nothing.
 Json said_of_layer(std::string_view key,
                    std::size_t i,
                    const LayerLists& lists,

@@ -235,8 +235,8 @@ void resolve_checkpointing(Resolver& r) {
   const std::string assumed =
       !full      ? "no activation checkpointing: the default"
       : offloads ? "full activation checkpointing: what is offloaded are its checkpoints"
-      : trl ? "full activation checkpointing: the default of TRL's trainers"
-            : "full activation checkpointing: the default of litgpt under FSDP";
+      : trl      ? "full activation checkpointing: the default of TRL's trainers"
+                 : "full activation checkpointing: the default of litgpt under FSDP";
   workload.activation_checkpointing =
       choice(r,
              ScenarioKey::activation_checkpointing,

@@ -153,9 +153,8 @@ void report_loading(Resolver& r) {
   }
   if (plan.workload.loading != Loading::converted) return;
   const std::vector<Parameter>& parameters = plan.model->parameters;
-  const bool some = std::any_of(parameters.begin(), parameters.end(), [](const Parameter& one) {
-    return one.converted;
-  });
+  const bool some = std::any_of(
+      parameters.begin(), parameters.end(), [](const Parameter& one) { return one.converted; });
   if (some && plan.software.transformers_act(ReleaseRule::fuses_experts)) return;
   without_effect(phrase("transformers {} joins no tensors of this model while it loads",
                         to_string(plan.software.transformers)));

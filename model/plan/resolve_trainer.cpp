@@ -290,13 +290,15 @@ bool forces_reentrance(const Plan& plan) {
 void judge_generation(Resolver& r) {
   const TrainerSettings* trainer = r.plan.trainer.get();
   if (trainer == nullptr || trainer->kind != TrainerKind::grpo) return;
-  const std::int64_t sequences = generated_sequences(r.plan), group = trainer->generation.completions;
+  const std::int64_t sequences = generated_sequences(r.plan),
+                     group = trainer->generation.completions;
   if (group < 2 || sequences % group == 0) return;
   if (r.plan.software.trl_acts(ReleaseRule::trl_counts_prompts)) return;
-  r.warn(phrase("TRL stops at the start: num_generations {} does not divide the {} sequences of a "
-                "generation",
-                group,
-                sequences));
+  r.warn(
+      phrase("TRL stops at the start: num_generations {} does not divide the {} sequences of a "
+             "generation",
+             group,
+             sequences));
 }
 
 void resolve_forced_reentrance(Resolver& r) {

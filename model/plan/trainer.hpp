@@ -66,8 +66,8 @@ struct Plan;
 // Precondition: its trainer trains values.
 std::int64_t samples_of_rollout(const Plan& plan);
 std::int64_t rollout_rows(const Plan& plan);
-// Micro-batches that GRPO generates completions for at once, and all ranks' sequences of them, which
-// TRL wants to be whole groups of completions. Precondition: its trainer is GRPO.
+// Micro-batches that GRPO generates completions for at once, and all ranks' sequences of them,
+// which TRL wants to be whole groups of completions. Precondition: its trainer is GRPO.
 std::int64_t generated_batches(const Plan& plan);
 std::int64_t generated_sequences(const Plan& plan);
 // Whether its trainer checkpoints reentrantly whatever the arguments say: TRL with adapters at ZeRO

@@ -232,10 +232,11 @@ void add_axolotl_engine(const Plan& plan, const FormPlace& place, FormSettings& 
   if (fsdp.version == 1) {
     settings.push_back({"fsdp", Json::array({sharding_word(fsdp), "auto_wrap"})});
   }
-  Json section = Json::object({{"offload_params", fsdp.offload},
-                               {"cpu_ram_efficient_loading", plan.workload.loading == Loading::usual},
-                               {"auto_wrap_policy", "TRANSFORMER_BASED_WRAP"},
-                               {"state_dict_type", "FULL_STATE_DICT"}});
+  Json section =
+      Json::object({{"offload_params", fsdp.offload},
+                    {"cpu_ram_efficient_loading", plan.workload.loading == Loading::usual},
+                    {"auto_wrap_policy", "TRANSFORMER_BASED_WRAP"},
+                    {"state_dict_type", "FULL_STATE_DICT"}});
   if (fsdp.version == 2) {
     section["reshard_after_forward"] = fsdp.sharding == Sharding::full;
   } else {
