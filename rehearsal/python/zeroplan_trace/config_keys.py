@@ -124,6 +124,8 @@ def others(key, value):
         if sizes and value == sizes[0]:
             return list(sizes[1:])
         return [value + 1, 2 * value, value + 2, value + 4]
+    if isinstance(value, str) and "feature_select_strategy" in key:  # of images
+        return [way for way in ("default", "full") if way != value]
     if isinstance(value, str) and "." in key and "act" in last(key):  # of a tower that is not run
         return [way for way in ("silu", "gelu", "gelu_pytorch_tanh") if way != value]
     if isinstance(value, list) and "." in key and all(isinstance(one, int) for one in value):
