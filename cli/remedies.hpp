@@ -13,7 +13,8 @@ namespace zeroplan {
 // The title on a line, the sentences below it; nothing where there is none.
 Phrase list_text(const char* title, const std::vector<Phrase>& lines);
 
-// What releases keep gathered, where the peak is in the passes that hold it.
+// A line for each release that keeps weights gathered, where the peak is in the passes that hold
+// them.
 Phrase because_text(const Plan& plan, const StepResult& result);
 
 // Two lines for each: the change, and what then fits.

@@ -91,7 +91,8 @@ std::string listed(const std::vector<std::string>& texts) {
   return all;
 }
 
-// What few clusters lack that do not fit, or where none does; of more only their names.
+// The clusters that do not fit, each with what it lacks where they are few or none fits, else by
+// their names alone.
 std::string refusals_text(const WhichAnswer& answer, const Translation& words) {
   if (answer.refusals.empty()) return "";
   constexpr std::size_t kFew = 4;

@@ -277,12 +277,9 @@ class Catalogue {
     if (workload_.method != Method::qlora || (fsdp && !plan_.loads_whole)) return;
     if (!fsdp && !may_change_engine()) return;
     constexpr const char* kOnHost = "{\"\": \"cpu\"}";
-    std::vector<Change> changes = {{ScenarioKey::load_device, cpu()}};
-    if (!fsdp) {
-      changes.push_back(
-          {ScenarioKey::engine, Json(name(kTrainingEngineNames, TrainingEngine::fsdp))});
-      if (!free_) changes.push_back({Knob::zero_stage, Json(std::int64_t{3})});
-    }
+    std::vector<Change> changes;
+    if (!fsdp) changes = changes_to(TrainingEngine::fsdp);
+    changes.push_back({ScenarioKey::load_device, cpu()});
     const Phase peak = subject_.result().gpu.peak_phase;
     add(RemedyPrice::nothing,
         MemoryCategory::parameters,
@@ -340,13 +337,17 @@ class Catalogue {
            !plan_.engine.embedded && plan_.degrees.data > 1;
   }
 
+  // Another engine, sharding all.
+  std::vector<Change> changes_to(TrainingEngine engine) const {
+    std::vector<Change> changes = {{ScenarioKey::engine, Json(name(kTrainingEngineNames, engine))}};
+    if (!free_) changes.push_back({Knob::zero_stage, Json(std::int64_t{3})});
+    return changes;
+  }
+
   void add_engine() {
     if (!may_change_engine()) return;
     const auto under = [&](TrainingEngine engine, Phrase text) {
-      std::vector<Change> changes = {
-          {ScenarioKey::engine, Json(name(kTrainingEngineNames, engine))}};
-      if (!free_) changes.push_back({Knob::zero_stage, Json(std::int64_t{3})});
-      add(RemedyPrice::nothing, MemoryCategory::parameters, std::move(text), std::move(changes));
+      add(RemedyPrice::nothing, MemoryCategory::parameters, std::move(text), changes_to(engine));
     };
     if (workload_.engine != TrainingEngine::fsdp && workload_.method != Method::full) {
       under(TrainingEngine::fsdp,
@@ -513,15 +514,13 @@ class Catalogue {
 
   void add_fsdp_offload() {
     const bool fsdp = workload_.engine == TrainingEngine::fsdp;
-    const bool four_bits = workload_.method == Method::qlora;
-    if (free_ || (fsdp && plan_.fsdp.offload) || (!fsdp && !(four_bits && may_change_engine()))) {
-      return;
-    }
+    const bool may =
+        fsdp ? !plan_.fsdp.offload : workload_.method == Method::qlora && may_change_engine();
+    if (free_ || !may) return;
     std::vector<Change> changes;
     if (!fsdp) {
-      changes = {{ScenarioKey::engine, Json(name(kTrainingEngineNames, TrainingEngine::fsdp))},
-                 {Knob::zero_stage, Json(std::int64_t{3})},
-                 {ScenarioKey::load_device, cpu()}};
+      changes = changes_to(TrainingEngine::fsdp);
+      changes.push_back({ScenarioKey::load_device, cpu()});
     }
     changes.push_back({Knob::offload_param_device, cpu()});  // behind the stage that has it
     add(RemedyPrice::speed,

@@ -54,7 +54,7 @@ class Formula {
 
   std::optional<std::int64_t> factor() {
     const std::string_view name = word();
-    if (name.substr(0, 3) == "up(") return rounded_up(name.substr(3));
+    if (name.starts_with("up(")) return rounded_up(name.substr(3));
     // "image_size|patch_size": whole patches.
     const std::size_t bar = name.find('|');
     if (bar == std::string_view::npos) return number_of(name);

@@ -42,8 +42,7 @@ void generation_groups(const Run& run, Report& report) {
     return;
   }
   const Plan& plan = *run.plan;
-  if (generated_sequences(plan) % group == 0) return;
-  if (plan.software.trl_acts(ReleaseRule::trl_counts_prompts)) return;
+  if (generates_whole_groups(plan)) return;
   report.at(Knob::train_micro_batch_size_per_gpu,
             {text(plan.workload.micro_batch_size),
              text(plan.degrees.data),

@@ -279,6 +279,11 @@ std::int64_t generated_sequences(const Plan& plan) {
       generated_batches(plan));
 }
 
+bool generates_whole_groups(const Plan& plan) {
+  return plan.software.trl_acts(ReleaseRule::trl_counts_prompts) ||
+         generated_sequences(plan) % plan.trainer->generation.completions == 0;
+}
+
 bool forces_reentrance(const Plan& plan) {
   return plan.trainer != nullptr && plan.trainer->code == TrainerCode::trl &&
          plan.workload.method != Method::full && runs_deepspeed(plan.workload) &&
@@ -290,15 +295,13 @@ bool forces_reentrance(const Plan& plan) {
 void judge_generation(Resolver& r) {
   const TrainerSettings* trainer = r.plan.trainer.get();
   if (trainer == nullptr || trainer->kind != TrainerKind::grpo) return;
-  const std::int64_t sequences = generated_sequences(r.plan),
-                     group = trainer->generation.completions;
-  if (group < 2 || sequences % group == 0) return;
-  if (r.plan.software.trl_acts(ReleaseRule::trl_counts_prompts)) return;
+  const std::int64_t group = trainer->generation.completions;
+  if (group < 2 || generates_whole_groups(r.plan)) return;
   r.warn(
       phrase("TRL stops at the start: num_generations {} does not divide the {} sequences of a "
              "generation",
              group,
-             sequences));
+             generated_sequences(r.plan)));
 }
 
 void resolve_forced_reentrance(Resolver& r) {

@@ -116,6 +116,7 @@ void divide_model(Resolver& resolver);
 void resolve_trainer(Resolver& resolver);
 // After the engine is known: TRL checkpoints reentrantly with adapters at stage 3.
 void resolve_forced_reentrance(Resolver& resolver);
+// The same time: a warning where TRL refuses GRPO's batch.
 void judge_generation(Resolver& resolver);
 void resolve_evaluation(Resolver& resolver);
 // resolve_training_loop.cpp: what the loop does beside its steps, after the dataset and the

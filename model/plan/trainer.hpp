@@ -66,10 +66,12 @@ struct Plan;
 // Precondition: its trainer trains values.
 std::int64_t samples_of_rollout(const Plan& plan);
 std::int64_t rollout_rows(const Plan& plan);
-// Micro-batches that GRPO generates completions for at once, and all ranks' sequences of them,
-// which TRL wants to be whole groups of completions. Precondition: its trainer is GRPO.
+// Micro-batches that GRPO generates completions for at once, all ranks' sequences of them, and
+// whether these are whole groups of completions where TRL wants them to be. Precondition: its
+// trainer is GRPO, with completions of a prompt.
 std::int64_t generated_batches(const Plan& plan);
 std::int64_t generated_sequences(const Plan& plan);
+bool generates_whole_groups(const Plan& plan);
 // Whether its trainer checkpoints reentrantly whatever the arguments say: TRL with adapters at ZeRO
 // stage 3, where a recomputation that is not reentrant finds partitioned weights.
 bool forces_reentrance(const Plan& plan);

@@ -54,6 +54,13 @@ DType loaded_dtype(const Plan& plan) {
                                                      : plan.fsdp.loaded_dtype;
 }
 
+// The whole model in that format.
+Bytes loaded_weights(const Plan& plan) {
+  Elements sum;
+  for (const EngineParameter& parameter : plan.engine_parameters) sum += parameter.numel;
+  return sum * loaded_dtype(plan);
+}
+
 // A checkpoint is taken to be in safetensors, in bf16 where its config names no format.
 bool stays_mapped(const Plan& plan) {
   const Software& software = plan.software;
@@ -102,24 +109,24 @@ std::int64_t loading_ranks(const Plan& plan) {
 // A rank's weights on the host, without those that are mapped to the checkpoint's files.
 Bytes built_weights(const Plan& plan) {
   if (read_to_gpu(plan)) return Bytes::zero();
-  const bool four_bits = quantises_on_host(plan);
-  if (!four_bits && stays_mapped(plan)) return converted_weights(plan);
-  Bytes sum;
-  for (const EngineParameter& parameter : plan.engine_parameters) {
-    sum += four_bits ? whole_bytes(plan.fsdp, parameter) : parameter.numel * loaded_dtype(plan);
+  if (quantises_on_host(plan)) {
+    Bytes sum;
+    for (const EngineParameter& parameter : plan.engine_parameters) {
+      sum += whole_bytes(plan.fsdp, parameter);
+    }
+    return sum;
   }
-  return sum;
+  return stays_mapped(plan) ? converted_weights(plan) : loaded_weights(plan);
 }
 
-// What the ranks of a node hold that do not read, until they get the weights of the one that does.
+// Zeros that the ranks of a node hold which do not read, until they get the weights of the one that
+// does.
 Bytes filled_weights(const Plan& plan) {
   const std::int64_t others = plan.cluster.gpus_per_node() - loading_ranks(plan);
-  if (!plan.software.transformers_act(ReleaseRule::fills_other_ranks)) return Bytes::zero();
-  Bytes sum;
-  for (const EngineParameter& parameter : plan.engine_parameters) {
-    sum += parameter.numel * loaded_dtype(plan);
+  if (others == 0 || !plan.software.transformers_act(ReleaseRule::fills_other_ranks)) {
+    return Bytes::zero();
   }
-  return sum * others;
+  return loaded_weights(plan) * others;
 }
 
 // [H1] While from_pretrained runs, on a node of r ranks, with P parameters of w bytes:

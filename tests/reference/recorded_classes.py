@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "data" / "families"
 sys.path.insert(0, str(ROOT / "rehearsal" / "python"))
-from zeroplan_trace.config_keys import RELEASED  # noqa: E402
+from zeroplan_trace.config_keys import RELEASED, nested, repeated  # noqa: E402
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 SAME = ("gpu", "step", "parameters", "host", "fit_probability")
@@ -81,11 +81,7 @@ def merged(config, more):
 
 def said_by(way, layers):
     """What RELEASED says, as a config of so many layers says it."""
-    said = {}
-    for key, value in way.items():
-        part, _, name = key.rpartition(".")
-        (said.setdefault(part, {}) if part else said)[name] = (list(value) * layers)[:layers] if isinstance(value, tuple) else value
-    return said
+    return nested({key: repeated(value, layers) if isinstance(value, tuple) else value for key, value in way.items()})
 
 
 def compare_way(zeroplan, python, kind, way, folder):
@@ -96,6 +92,8 @@ def compare_way(zeroplan, python, kind, way, folder):
         return "no config: %s" % first.stderr[-200:]
     family = json.loads((FOLDER / (kind + ".json")).read_text())
     documents = [row for row in family["documents"] if types.items() <= family["parts"][row["fixed"]].items()]
+    if not documents:
+        return "not recorded"
     usual, text = family["parts"][documents[0]["defaults"]], documents[0].get("text")
     config = merged(json.loads(Path(path).read_text()), said_by({key: value for key, value in way.items() if not isinstance(value, tuple)}, 0))
     attentions = {document["graph"]["attention"] for document in documents} - {"flash_attention_2"}  # which is not traced

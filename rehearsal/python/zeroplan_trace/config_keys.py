@@ -59,7 +59,6 @@ RELEASED = {
     "llava_next_video": ({}, {_TEXT: "mistral"}, {_TEXT: "qwen2"}),  # 7B-32K, 32B-Qwen
     "mistral3": ({}, {_TEXT: "ministral3"}),  # Ministral 3
     "paligemma": ({}, {_TEXT: "gemma2"}),  # PaliGemma 2
-    "perception_lm": ({}, {_TEXT: "qwen2"}),
 }
 # Widths of heads under latent attention: values as wide as queries take other kernels.
 LATENT_HEADS = ("v_head_dim", "qk_nope_head_dim", "qk_rope_head_dim")
@@ -74,6 +73,20 @@ ROPE_SORTS = {
 def last(key):
     """The name of a key: those of a config inside a config stand behind its name, "text_config.hidden_size"."""
     return key.rsplit(".", 1)[-1]
+
+
+def nested(values):
+    """Values by such keys as a config says them, those of parts inside the parts."""
+    said = {}
+    for key, value in values.items():
+        part, _, name = key.rpartition(".")
+        (said.setdefault(part, {}) if part else said)[name] = value
+    return said
+
+
+def repeated(kinds, layers):
+    """A list of so many layers, in which the kinds follow each other."""
+    return (list(kinds) * layers)[:layers]
 
 
 def sizes_of(key):

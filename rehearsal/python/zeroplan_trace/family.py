@@ -13,8 +13,8 @@ import json
 import random
 import re
 
-from .config_keys import (LATENT_HEADS, LAYERS, OTHER_LAYERS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_window, last, others,
-                          sizes_of, switched)
+from .config_keys import (LATENT_HEADS, LAYERS, OTHER_LAYERS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_window, last,
+                          nested, others, repeated, sizes_of, switched)
 from .family_layers import folded, holds
 from .formulas import Differs, Formulas
 from .problem import Problem
@@ -72,7 +72,7 @@ class Class:
 
         self.options = options
         self.released = {key: value for key, value in (released or {}).items() if not isinstance(value, tuple)}
-        self.repeated = {key: list(value) for key, value in (released or {}).items() if isinstance(value, tuple)}  # over the layers
+        self.repeated = {key: value for key, value in (released or {}).items() if isinstance(value, tuple)}  # over the layers
         if options.family not in CONFIG_MAPPING:
             raise Problem("a model type of transformers %s" % transformers.__version__, options.family, "")
         self.config_class = CONFIG_MAPPING[options.family]
@@ -156,11 +156,7 @@ class Class:
         return found
 
     def usual_config(self):
-        said = {}
-        for key, value in self.released.items():
-            part, _, name = key.rpartition(".")
-            (said.setdefault(part, {}) if part else said)[name] = value
-        return self.config_class(**said)
+        return self.config_class(**nested(self.released))
 
     def flat(self, config):
         """A config's values, those of configs inside it behind their names."""
@@ -175,7 +171,7 @@ class Class:
     def config(self, values, with_lists=True):
         """The config that says those values, and what checkpoints have in place of defaults, of lists of layers where they are wanted."""
         count = values.get(self.layers_key, self.defaults[self.layers_key])
-        lists = {key: (kinds * count)[:count] for key, kinds in self.repeated.items()} if with_lists else {}
+        lists = {key: repeated(kinds, count) for key, kinds in self.repeated.items()} if with_lists else {}
         values = {**self.released, **lists, **values}
         said = {key: value for key, value in values.items() if "." not in key}
         for part in self.parts:
