@@ -9,7 +9,7 @@
 #include "model/plan/cluster_parts.hpp"
 #include "model/plan/scenario_reader.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr std::array kClusterFlags = {
@@ -197,4 +197,4 @@ std::vector<Positional> positionals_of(const CommandInfo& command) {
   return result;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

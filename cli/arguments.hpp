@@ -16,7 +16,7 @@
 #include "model/plan/scenario.hpp"
 #include "tuner/kit/form_text.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 inline constexpr const char* kCommandLine =
     "command line";  // the `file` of diagnostics about flags
@@ -55,7 +55,7 @@ struct Arguments {
   Phrase from_said;                          // the lines that say so
   std::optional<std::string> from_file;      // --from itself
   std::string from_tool;                     // whose file that is, as --form calls it; empty: none
-  FormSettings from_kept;                    // its settings without influence, of a document
+  tuner::FormSettings from_kept;             // its settings without influence, of a document
   std::map<std::string, std::string> options;  // by long name without dashes; "" for a switch
   bool json = false;
   Language language = Language::en;
@@ -116,4 +116,4 @@ struct Positional {
 
 std::vector<Positional> positionals_of(const CommandInfo& command);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -16,7 +16,7 @@
 #include "cli/write_file.hpp"
 #include "evidence/calibrate/calibrate.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 namespace {
 
@@ -26,13 +26,13 @@ std::string number(double value) { return fmt::format("{:.4g}", value); }
 std::string signed_percent(double ratio) { return fmt::format("{:+.1f} %", 100.0 * ratio); }
 std::string gpu_text(const std::string& gpu) { return gpu.empty() ? "any" : gpu; }
 
-std::string errors_text(const RelativeErrors& errors) {
+std::string errors_text(const evidence::RelativeErrors& errors) {
   return fmt::format("{} / {}", percent_text(errors.median), percent_text(errors.p95));
 }
 
-std::string sources(const CoefficientFit& fit, const char* what) {
+std::string sources(const evidence::CoefficientFit& fit, const char* what) {
   Lines lines;
-  for (const OriginErrors& errors : fit.errors) {
+  for (const evidence::OriginErrors& errors : fit.errors) {
     lines.push_back({errors.origin.empty() ? "all" : errors.origin,
                      std::to_string(errors.rows),
                      errors_text(errors.before),
@@ -52,10 +52,10 @@ std::string sources(const CoefficientFit& fit, const char* what) {
                lines);
 }
 
-std::string coefficients(const CoefficientFit& fit) {
+std::string coefficients(const evidence::CoefficientFit& fit) {
   if (fit.fitted.empty()) return "\nThe data determine no coefficient.\n";
   Lines lines;
-  for (const FittedValue& value : fit.fitted) {
+  for (const evidence::FittedValue& value : fit.fitted) {
     lines.push_back({std::string(info(value.id).name),
                      gpu_text(value.gpu),
                      std::string(info(value.id).unit),
@@ -80,14 +80,14 @@ std::string coefficients(const CoefficientFit& fit) {
                                                                    lines);
 }
 
-std::string entangled(const CoefficientFit& fit) {
+std::string entangled(const evidence::CoefficientFit& fit) {
   if (fit.entangled.empty()) return "";
   const auto name_of = [&](std::size_t i) {
-    const FittedValue& value = fit.fitted[i];
+    const evidence::FittedValue& value = fit.fitted[i];
     return std::string(info(value.id).name) + (value.gpu.empty() ? "" : " of " + value.gpu);
   };
   Lines lines;
-  for (const Entanglement& pair : fit.entangled) {
+  for (const evidence::Entanglement& pair : fit.entangled) {
     lines.push_back(
         {name_of(pair.first), name_of(pair.second), fmt::format("{:+.2f}", pair.correlation)});
   }
@@ -95,14 +95,14 @@ std::string entangled(const CoefficientFit& fit) {
          table({{"coefficient"}, {"and"}, {"correlation", Align::right}}, lines);
 }
 
-std::string undetermined(const CoefficientFit& fit) {
+std::string undetermined(const evidence::CoefficientFit& fit) {
   if (fit.undetermined.empty()) return "";
   std::string text = fmt::format(
       "\n{} coefficients take part and stay at their priors, because the data say less of them "
       "than the table:\n",
       fit.undetermined.size());
   std::map<std::string, std::string> by_name;
-  for (const UndeterminedValue& value : fit.undetermined) {
+  for (const evidence::UndeterminedValue& value : fit.undetermined) {
     std::string& gpus = by_name[std::string(info(value.id).name)];
     gpus += (gpus.empty() ? "" : ", ") + gpu_text(value.gpu);
   }
@@ -114,16 +114,17 @@ using ValueText = std::string(double);
 std::string time_text(double seconds) { return seconds_text(Seconds::of(seconds)); }
 std::string size_text(double bytes) { return gib_text(Bytes::nearest(bytes)); }
 
-std::string worst_rows(const CoefficientFit& fit, std::size_t count, ValueText* text_of) {
-  std::vector<FittedRow> rows = fit.rows;
-  const auto error = [](const FittedRow& row) { return row.after / row.measured - 1.0; };
-  std::stable_sort(rows.begin(), rows.end(), [&](const FittedRow& a, const FittedRow& b) {
-    return std::abs(error(a)) > std::abs(error(b));
-  });
+std::string worst_rows(const evidence::CoefficientFit& fit, std::size_t count, ValueText* text_of) {
+  std::vector<evidence::FittedRow> rows = fit.rows;
+  const auto error = [](const evidence::FittedRow& row) { return row.after / row.measured - 1.0; };
+  std::stable_sort(
+      rows.begin(), rows.end(), [&](const evidence::FittedRow& a, const evidence::FittedRow& b) {
+        return std::abs(error(a)) > std::abs(error(b));
+      });
   rows.resize(std::min(rows.size(), count));
   if (rows.empty()) return "";
   Lines lines;
-  for (const FittedRow& row : rows) {
+  for (const evidence::FittedRow& row : rows) {
     lines.push_back({signed_percent(error(row)),
                      signed_percent(row.before / row.measured - 1.0),
                      text_of(row.measured),
@@ -143,10 +144,10 @@ std::string worst_rows(const CoefficientFit& fit, std::size_t count, ValueText* 
                lines);
 }
 
-std::string deviations(const CoefficientFit& fit) {
+std::string deviations(const evidence::CoefficientFit& fit) {
   if (fit.deviations.empty()) return "";
   std::string text = "\nDeviations of the model, by the rows that they decide:\n";
-  for (const FittedDeviation& deviation : fit.deviations) {
+  for (const evidence::FittedDeviation& deviation : fit.deviations) {
     const CoefficientInfo& row = info(deviation.id);
     text +=
         fmt::format("  {} {}{} ({} rows)\n",
@@ -159,7 +160,7 @@ std::string deviations(const CoefficientFit& fit) {
 }
 
 // `what`: "times".
-std::string part_text(const CoefficientFit& fit,
+std::string part_text(const evidence::CoefficientFit& fit,
                       const char* what,
                       ValueText* text_of,
                       std::size_t worst) {
@@ -176,16 +177,16 @@ std::string part_text(const CoefficientFit& fit,
   return text + deviations(fit) + worst_rows(fit, worst, text_of);
 }
 
-std::string skipped(const Calibration& calibration) {
+std::string skipped(const evidence::Calibration& calibration) {
   if (calibration.unused.empty()) return "";
   std::map<std::string, std::size_t> reasons;
-  for (const UnusedMeasurement& unused : calibration.unused) ++reasons[unused.reason];
+  for (const evidence::UnusedMeasurement& unused : calibration.unused) ++reasons[unused.reason];
   Lines lines;
   for (const auto& [reason, count] : reasons) lines.push_back({std::to_string(count), reason});
   return "\nNot used:\n" + table({{"lines", Align::right}, {"reason"}}, lines);
 }
 
-std::string range(const Calibration& calibration) {
+std::string range(const evidence::Calibration& calibration) {
   std::string text = "\nRange of the data; plans outside it are warned of:\n";
   for (const SeenRange& seen : calibration.range) {
     text += fmt::format("  {} {:.4g} to {:.4g}\n", seen.what, seen.low, seen.high);
@@ -195,7 +196,7 @@ std::string range(const Calibration& calibration) {
   return text + "\n";
 }
 
-std::string calibrate_text(const Calibration& calibration, std::size_t worst) {
+std::string calibrate_text(const evidence::Calibration& calibration, std::size_t worst) {
   std::string text;
   if (!calibration.times.rows.empty())
     text = part_text(calibration.times, "times", time_text, worst);
@@ -209,7 +210,7 @@ std::string calibrate_text(const Calibration& calibration, std::size_t worst) {
 }  // namespace
 
 int run_calibrate(const Arguments& arguments, Streams streams) {
-  CalibrateOptions options;
+  evidence::CalibrateOptions options;
   const std::int64_t cores = machine_threads();
   options.jobs = arguments.integer("jobs", 1).value_or(cores);
   options.tiers = arguments.text("tiers").value_or("");
@@ -218,10 +219,10 @@ int run_calibrate(const Arguments& arguments, Streams streams) {
   const std::int64_t worst = arguments.integer("worst", 0).value_or(10);
   // Before what takes minutes.
   if (const auto path = arguments.text("output")) require_writable(*path);
-  std::vector<MeasurementFile> files;
+  std::vector<evidence::MeasurementFile> files;
   bool any_bad = false;
   for (const std::string& path : arguments.positionals) {
-    files.push_back(read_measurements(path));
+    files.push_back(evidence::read_measurements(path));
     any_bad = any_bad || !files.back().bad_lines.empty();
     for (const Diagnostic& problem : files.back().bad_lines) {
       streams.log << to_string(problem).english() << "\n";
@@ -231,9 +232,9 @@ int run_calibrate(const Arguments& arguments, Streams streams) {
                   << "\n";
     }
   }
-  const Calibration calibration = calibrate(files, options);
+  const evidence::Calibration calibration = evidence::calibrate(files, options);
   if (const auto path = arguments.text("output")) {
-    write_file(*path, profile_document(calibration, options).dump(2) + "\n");
+    write_file(*path, evidence::profile_document(calibration, options).dump(2) + "\n");
     streams.log << "wrote " << *path << "\n";
   }
   if (arguments.json) {
@@ -244,4 +245,4 @@ int run_calibrate(const Arguments& arguments, Streams streams) {
   return any_bad ? kSomeBadLines : kDone;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

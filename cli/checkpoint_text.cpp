@@ -3,7 +3,7 @@
 #include "base/diagnostic.hpp"
 #include "cli/table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 std::string time_of(const CheckpointWork& work) {
@@ -79,4 +79,4 @@ Phrase checkpoint_text(const CheckpointPrediction& checkpoint) {
   return text + others_text(checkpoint);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

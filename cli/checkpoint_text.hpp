@@ -7,7 +7,7 @@
 #include "cli/arguments.hpp"
 #include "model/predict/checkpoint.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // --checkpoint-bandwidth. Throws InputError.
 CheckpointOptions checkpoint_options_of(const Arguments& arguments);
@@ -16,4 +16,4 @@ CheckpointOptions checkpoint_options_of(const Arguments& arguments);
 // lines in English.
 Phrase checkpoint_text(const CheckpointPrediction& checkpoint);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -21,7 +21,7 @@
 #include "cli/terminal_text.hpp"
 #include "cli/unknown_model.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 const CommandInfo& find_command(const std::string& name) {
@@ -180,4 +180,4 @@ int out_of_memory(std::string_view line) noexcept {
   return kInternalError;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

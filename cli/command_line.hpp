@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // The sentences in JSON documents are English, as docs/contract.md says. The page, which shows them
 // to its reader, asks for those of fit and report in the reader's language.
@@ -17,4 +17,4 @@ int run_command_line(int argc,
 // Says "out of memory" without any, in `line` where it has text; returns the exit code for it.
 int out_of_memory(std::string_view line = {}) noexcept;
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -5,7 +5,7 @@
 
 #include "cli/arguments.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 inline constexpr OptionInfo kConfidence = {
     "--confidence", "", "P", "probability a fit must have (0.95)"};
@@ -366,4 +366,4 @@ inline constexpr std::array kImportOptions = {
     OptionInfo{"--together", "", "", "all files are of one run: one measurement"},
     OptionInfo{"--source", "", "TEXT", "`source` of the measurements (import)"}};
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

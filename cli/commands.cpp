@@ -5,7 +5,7 @@
 #include "cli/command_options.hpp"
 #include "cli/tune_command.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr std::array kCommands = {
@@ -202,4 +202,4 @@ constexpr std::array kCommands = {
 
 std::span<const CommandInfo> commands() { return kCommands; }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -3,7 +3,7 @@
 
 #include "cli/arguments.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 int run_fit(const Arguments& arguments, Streams streams);
 int run_simulate(const Arguments& arguments, Streams streams);
@@ -26,4 +26,4 @@ int run_rehearse(const Arguments& arguments, Streams streams);
 int run_trace(const Arguments& arguments, Streams streams);
 int run_replay(const Arguments& arguments, Streams streams);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -22,7 +22,7 @@
 #include "tuner/fit_question.hpp"
 #include "tuner/fit_ranking.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // Smaller effects are counted, not listed.
@@ -53,9 +53,9 @@ std::string effect_text(
   return text;
 }
 
-bool runs_deepspeed(const ComparedSet& set) { return runs_deepspeed(set.plan.workload); }
+bool runs_deepspeed(const tuner::ComparedSet& set) { return runs_deepspeed(set.plan.workload); }
 
-std::string question_text(const ComparedSet& last,
+std::string question_text(const tuner::ComparedSet& last,
                           const std::string& strategy,
                           const Translation& words) {
   const Plan& plan = last.plan;
@@ -80,9 +80,9 @@ std::string question_text(const ComparedSet& last,
   return text + "\n";
 }
 
-std::string sets_table(const std::vector<ComparedSet>& compared, const Translation& words) {
+std::string sets_table(const std::vector<tuner::ComparedSet>& compared, const Translation& words) {
   std::vector<std::vector<Phrase>> rows;
-  for (const ComparedSet& set : compared) {
+  for (const tuner::ComparedSet& set : compared) {
     const StepResult& result = set.result;
     rows.push_back({label(set.releases, runs_deepspeed(set)),
                     gib_number(result.gpu.peak_total),
@@ -104,9 +104,9 @@ std::string sets_table(const std::vector<ComparedSet>& compared, const Translati
 
 // The sentence names the release at which the difference begins or ends: that of the newer side,
 // whichever of the two sets it is.
-std::string difference_text(const ReleaseEffect& effect,
-                            const ComparedSet& first,
-                            const ComparedSet& second,
+std::string difference_text(const tuner::ReleaseEffect& effect,
+                            const tuner::ComparedSet& first,
+                            const tuner::ComparedSet& second,
                             const Translation& words) {
   if (effect.changed) {
     return words.text(phrase("DeepSpeed: default of {} is {}, was {}",
@@ -115,8 +115,8 @@ std::string difference_text(const ReleaseEffect& effect,
                              effect.changed->older));
   }
   const ReleaseRow& row = release_row(*effect.rule);
-  const bool back =
-      release_of(second.releases, row.package) < release_of(first.releases, row.package);
+  const bool back = tuner::release_of(second.releases, row.package) <
+                    tuner::release_of(first.releases, row.package);
   const std::string release = fmt::format(
       "{} {}", display_name(row.package), to_string(effect.begins != back ? row.since : row.until));
   const char* where =
@@ -125,8 +125,8 @@ std::string difference_text(const ReleaseEffect& effect,
   return release + words.text(Phrase(where)) + " " + words.text(std::string(row.does));
 }
 
-std::string neighbours_text(const ComparedSet& older,
-                            const ComparedSet& newer,
+std::string neighbours_text(const tuner::ComparedSet& older,
+                            const tuner::ComparedSet& newer,
                             const Translation& words) {
   const StepResult& before = older.result;
   const StepResult& after = newer.result;
@@ -140,7 +140,7 @@ std::string neighbours_text(const ComparedSet& older,
                      label(newer.releases, deepspeed) + ": " +
                      (change.empty() ? words.text("the same") : change) + "\n";
   std::size_t small = 0;
-  for (const ReleaseEffect& effect : newer.effects) {
+  for (const tuner::ReleaseEffect& effect : newer.effects) {
     const std::string does = effect_text(effect.gpu_memory,
                                          effect.host_memory,
                                          effect.step_time,
@@ -162,12 +162,13 @@ std::string neighbours_text(const ComparedSet& older,
 }
 
 // Those that not every set has: what does not go together, what a release gets wrong.
-std::string warnings_text(const std::vector<ComparedSet>& compared, const Translation& words) {
+std::string warnings_text(const std::vector<tuner::ComparedSet>& compared,
+                          const Translation& words) {
   std::string text;
-  for (const ComparedSet& set : compared) {
+  for (const tuner::ComparedSet& set : compared) {
     for (const Phrase& warning : set.plan.warnings) {
       const bool everywhere =
-          std::all_of(compared.begin(), compared.end(), [&](const ComparedSet& other) {
+          std::all_of(compared.begin(), compared.end(), [&](const tuner::ComparedSet& other) {
             const auto& list = other.plan.warnings;
             return std::find(list.begin(), list.end(), warning) != list.end();
           });
@@ -181,10 +182,10 @@ std::string warnings_text(const std::vector<ComparedSet>& compared, const Transl
 // The answer as text: what is asked about, a table with one row for each set, what changes between
 // neighbouring sets in words, and warnings of single sets. `strategy`: what fit chose; empty for a
 // configuration that was said.
-std::string compare_versions_text(const ComparedVersions& answer,
+std::string compare_versions_text(const tuner::ComparedVersions& answer,
                                   const std::string& strategy,
                                   const Translation& words) {
-  const std::vector<ComparedSet>& compared = answer.sets;
+  const std::vector<tuner::ComparedSet>& compared = answer.sets;
   std::string text = question_text(compared.back(), strategy, words) + sets_table(compared, words);
   for (std::size_t i = 1; i < compared.size(); ++i) {
     text += neighbours_text(compared[i - 1], compared[i], words);
@@ -208,10 +209,10 @@ std::string compare_versions_text(const ComparedVersions& answer,
 }
 
 // "0.16.4/2.6/4.50,0.19.6/2.11/5.17" in the order given; nothing or "all": those of the table.
-std::vector<ReleaseSet> sets_of(const Arguments& arguments) {
+std::vector<tuner::ReleaseSet> sets_of(const Arguments& arguments) {
   const std::string text = arguments.text("compare-versions").value_or("all");
-  if (text.empty() || text == "all") return usual_release_sets();
-  std::vector<ReleaseSet> sets;
+  if (text.empty() || text == "all") return tuner::usual_release_sets();
+  std::vector<tuner::ReleaseSet> sets;
   for (const std::string& part : parts_of(text, ',')) {
     std::array<Version, 3> releases;
     const std::vector<std::string> said = parts_of(part, '/');
@@ -248,13 +249,13 @@ void reject_beside(const Arguments& arguments, const Scenario& scenario) {
   }
 }
 
-Json release_json(const ReleaseSet& set) {
+Json release_json(const tuner::ReleaseSet& set) {
   return Json::object({{"deepspeed", to_string(set.deepspeed)},
                        {"torch", to_string(set.torch)},
                        {"transformers", to_string(set.transformers)}});
 }
 
-Json effect_json(const ReleaseEffect& effect) {
+Json effect_json(const tuner::ReleaseEffect& effect) {
   Json json = Json::object({});
   if (effect.rule) {
     const ReleaseRow& row = release_row(*effect.rule);
@@ -275,7 +276,7 @@ Json effect_json(const ReleaseEffect& effect) {
   return json;
 }
 
-Json set_json(const ComparedSet& set) {
+Json set_json(const tuner::ComparedSet& set) {
   Json json = release_json(set.releases);
   const StepResult& result = set.result;
   json["fits"] = result.fits;
@@ -287,7 +288,7 @@ Json set_json(const ComparedSet& set) {
   json["tokens_per_second_per_gpu"] = result.step.tokens_per_second_per_gpu;
   json["differences"] = static_cast<std::int64_t>(set.differences);
   Json effects = Json::array();
-  for (const ReleaseEffect& effect : set.effects) effects.push_back(effect_json(effect));
+  for (const tuner::ReleaseEffect& effect : set.effects) effects.push_back(effect_json(effect));
   json["effects"] = effects;
   Json warnings = Json::array();
   for (const Phrase& warning : set.plan.warnings) warnings.push_back(warning.english());
@@ -296,7 +297,7 @@ Json set_json(const ComparedSet& set) {
 }
 
 void print(const Arguments& arguments,
-           const ComparedVersions& compared,
+           const tuner::ComparedVersions& compared,
            const std::string& strategy,
            Streams streams) {
   if (!arguments.json) {
@@ -307,7 +308,7 @@ void print(const Arguments& arguments,
   document["strategy"] = strategy.empty() ? Json() : Json(strategy);
   document["ds_config"] = emit(written_ds_config(compared.sets.back().plan));
   Json sets = Json::array();
-  for (const ComparedSet& set : compared.sets) sets.push_back(set_json(set));
+  for (const tuner::ComparedSet& set : compared.sets) sets.push_back(set_json(set));
   document["sets"] = sets;
   if (!compared.missing.empty()) document["left_out"] = compared.missing.english();
   streams.out << document.dump(2) << "\n";
@@ -320,17 +321,18 @@ int compare_fit(const Arguments& arguments,
                 const PredictOptions& options,
                 Streams streams) {
   reject_beside(arguments, scenario);
-  const std::vector<ReleaseSet> sets = sets_of(arguments);
-  const Scenario newest = under(scenario, sets.back());
-  const FitAnswer answer = fit(newest, options);
-  const StrategyResult& chosen =
-      answer.recommended ? answer.strategies[*answer.recommended] : nearest_of(answer.strategies);
-  const Question question = ask(answer.needs.any() ? with_packages(newest, answer.needs) : newest);
+  const std::vector<tuner::ReleaseSet> sets = sets_of(arguments);
+  const Scenario newest = tuner::under(scenario, sets.back());
+  const tuner::FitAnswer answer = tuner::fit(newest, options);
+  const tuner::StrategyResult& chosen = answer.recommended ? answer.strategies[*answer.recommended]
+                                                           : tuner::nearest_of(answer.strategies);
+  const tuner::Question question =
+      tuner::ask(answer.needs.any() ? tuner::with_packages(newest, answer.needs) : newest);
   const Workload& workload = chosen.plan.workload;
-  const AskedStrategy asked = ask_strategy(
+  const tuner::AskedStrategy asked = tuner::ask_strategy(
       question, chosen.strategy, {workload.micro_batch_size, workload.gradient_accumulation_steps});
   print(arguments,
-        compare_versions(asked.scenario, asked.prepared, sets, options),
+        tuner::compare_versions(asked.scenario, asked.prepared, sets, options),
         describe(chosen.strategy),
         streams);
   return answer.recommended ? kDone : kAnswerIsNo;
@@ -339,10 +341,10 @@ int compare_fit(const Arguments& arguments,
 int compare_simulate(const Arguments& arguments, const PredictOptions& options, Streams streams) {
   const Scenario scenario = scenario_of(arguments);
   reject_beside(arguments, scenario);
-  const ComparedVersions compared =
-      compare_versions(scenario, prepare(scenario), sets_of(arguments), options);
+  const tuner::ComparedVersions compared =
+      tuner::compare_versions(scenario, prepare(scenario), sets_of(arguments), options);
   print(arguments, compared, "", streams);
   return arguments.has("require-fit") && !compared.sets.back().result.fits ? kAnswerIsNo : kDone;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

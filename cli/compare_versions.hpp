@@ -4,7 +4,7 @@
 #include "cli/arguments.hpp"
 #include "model/predict/predict.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // Of the strategy that fit() recommends under the last of the sets, or of what came nearest there.
 // Returns the exit code: 3 where nothing fits under the last set.
@@ -16,4 +16,4 @@ int compare_fit(const Arguments& arguments,
 // Of the configuration that was said. Returns 3 with --require-fit where the last set lacks room.
 int compare_simulate(const Arguments& arguments, const PredictOptions& options, Streams streams);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

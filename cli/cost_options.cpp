@@ -7,7 +7,7 @@
 #include "base/diagnostic.hpp"
 #include "cli/table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // "1B", "300M", "2e9"
@@ -35,12 +35,13 @@ std::optional<double> tokens_of(const Arguments& arguments) {
 
 }  // namespace
 
-CostQuestion cost_question_of(const Arguments& arguments) {
-  CostQuestion question;
+tuner::CostQuestion cost_question_of(const Arguments& arguments) {
+  tuner::CostQuestion question;
   question.tokens = tokens_of(arguments);
   question.price_per_gpu_hour = arguments.real("price", 0.0, 1e9);
   const auto prices = arguments.text("prices");
-  question.prices = prices ? read_price_list(read_json_file(*prices)) : built_in_prices();
+  question.prices =
+      prices ? tuner::read_price_list(read_json_file(*prices)) : tuner::built_in_prices();
   if (question.price_per_gpu_hour) question.prices.currency.clear();  // any currency
   return question;
 }
@@ -62,11 +63,11 @@ std::string money_text(const std::optional<double>& cost, const std::string& cur
   return currency.empty() ? number : number + " " + currency;
 }
 
-Phrase size_text(const TrainingCost& cost) {
+Phrase size_text(const tuner::TrainingCost& cost) {
   if (cost.tokens <= 0.0) return "the dataset";
   const double billions = cost.tokens / 1e9;
   return billions >= 1.0 ? phrase("{:g} B tokens", billions)
                          : phrase("{:g} M tokens", billions * 1e3);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

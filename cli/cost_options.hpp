@@ -9,16 +9,16 @@
 #include "cli/arguments.hpp"
 #include "tuner/training_cost.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // Throws InputError.
-CostQuestion cost_question_of(const Arguments& arguments);
+tuner::CostQuestion cost_question_of(const Arguments& arguments);
 
 // The cluster as it was written on the command line or in a document; empty for an inline one.
 std::string written_cluster(const Scenario& scenario);
 
 Phrase hours_text(double hours);  // "3.4 hours"
 std::string money_text(const std::optional<double>& cost, const std::string& currency);  // "12 USD"
-Phrase size_text(const TrainingCost& cost);  // "1 B tokens"
+Phrase size_text(const tuner::TrainingCost& cost);  // "1 B tokens"
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -10,7 +10,7 @@
 #include "model/plan/plan.hpp"
 #include "simulator/simulate.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr int kSecondsOfACommand = 60;  // importing deepspeed on a cold disk takes half of that
@@ -23,7 +23,7 @@ std::optional<PlanNeeds> needs_of(const Arguments& arguments) {
     return std::nullopt;
   }
   const Plan plan = resolve(scenario);
-  const StepResult result = simulate(plan, {});
+  const StepResult result = simulator::simulate(plan, {});
   PlanNeeds needs;
   needs.gpus = plan.cluster.gpus_per_node();
   needs.gpu_name = plan.cluster.gpu.product_name;
@@ -112,4 +112,4 @@ int run_doctor(const Arguments& arguments, Streams streams) {
   return has_error(findings) ? kAnswerIsNo : kDone;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

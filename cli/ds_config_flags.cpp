@@ -6,7 +6,7 @@
 #include "base/json_pointer.hpp"
 #include "model/knobs/knob_text.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr const char* kSaidByFlags = "command line";
@@ -79,4 +79,4 @@ ExplicitValue with_ds_config_flags(const ExplicitValue* said,
   return result;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -14,7 +14,7 @@
 #include "model/knobs/knobs.hpp"
 #include "model/plan/scenario.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // One key that was said as a flag.
 struct DsConfigFlag {
@@ -34,4 +34,4 @@ Json ds_config_value(Knob knob, const std::string& flag, const std::string& text
 ExplicitValue with_ds_config_flags(const ExplicitValue* said,
                                    const std::vector<DsConfigFlag>& flags);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

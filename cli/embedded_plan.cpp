@@ -15,7 +15,7 @@
 #include "model/hardware/known_hardware.hpp"
 #include "simulator/simulate.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr std::int64_t kMostEmbeddedRanks = 64;  // threads of one process
@@ -111,7 +111,7 @@ EmbeddedRun planned_run(const Arguments& arguments) {
   const std::vector<Diagnostic> problems =
       not_embedded(run.plan.engine, run.plan.engine_parameters);
   if (!problems.empty()) throw InputError(problems);
-  run.predicted = simulate(run.plan);
+  run.predicted = simulator::simulate(run.plan);
   return run;
 }
 
@@ -140,4 +140,4 @@ Json warnings_json(const EmbeddedRun& run) {
   return list;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -10,7 +10,7 @@
 #include "runtime/cuda/hardware.hpp"
 #include "runtime/processes/process_group.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // CPU threads of this machine, at least 1.
 int hardware_threads();
@@ -42,4 +42,4 @@ EmbeddedRun embedded_run(const Arguments& arguments);
 void print_warnings(const EmbeddedRun& run, const Arguments& arguments, std::ostream& log);
 Json warnings_json(const EmbeddedRun& run);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -33,7 +33,7 @@
 #include "runtime/train/agreement.hpp"
 #include "simulator/simulate.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 runtime::JoinOptions join_options(const Arguments& arguments) {
@@ -125,14 +125,15 @@ runtime::TrainingReport train_embedded(const EmbeddedRun& run,
 
 namespace {
 
-Measurement measurement_of(const EmbeddedRun& run, const runtime::TrainingReport& report) {
+evidence::Measurement measurement_of(const EmbeddedRun& run,
+                                     const runtime::TrainingReport& report) {
   const Plan& plan = run.plan;
   const runtime::RankReport& worst = worst_rank(report);
   const double seconds = worst.median_step.seconds();
   const auto rows = static_cast<double>(plan.workload.micro_batch_size *
                                         plan.workload.gradient_accumulation_steps);
   const auto tokens = rows * static_cast<double>(plan.workload.sequence_length);
-  Measurement measurement;
+  evidence::Measurement measurement;
   measurement.id = "embedded-" + short_name(plan.cluster) + "-stage" +
                    std::to_string(plan.engine.stage) + "-" + std::to_string(worst.steady_steps) +
                    "steps";
@@ -146,15 +147,15 @@ Measurement measurement_of(const EmbeddedRun& run, const runtime::TrainingReport
   measurement.scenario.set(ScenarioKey::cluster, run.cluster, {kCommandLine, "--ranks"});
   const auto count = [](Bytes bytes) { return static_cast<double>(bytes.count()); };
   const runtime::PlaceAccount& device = worst.memory.of(runtime::Place::device);
-  measurement.measured.set(Metric::peak_allocated_bytes, count(device.peak));
-  measurement.measured.set(Metric::static_allocated_bytes, count(worst.between_steps));
+  measurement.measured.set(evidence::Metric::peak_allocated_bytes, count(device.peak));
+  measurement.measured.set(evidence::Metric::static_allocated_bytes, count(worst.between_steps));
   if (run.on_gpus())
-    measurement.measured.set(Metric::peak_reserved_bytes, count(worst.use.reserved));
+    measurement.measured.set(evidence::Metric::peak_reserved_bytes, count(worst.use.reserved));
   if (run.shares_gpu()) return measurement;
-  measurement.measured.set(Metric::step_seconds, seconds);
-  measurement.measured.set(Metric::samples_per_second,
+  measurement.measured.set(evidence::Metric::step_seconds, seconds);
+  measurement.measured.set(evidence::Metric::samples_per_second,
                            rows * plan.engine.data_parallel_ranks / seconds);
-  measurement.measured.set(Metric::tokens_per_second_per_gpu, tokens / seconds);
+  measurement.measured.set(evidence::Metric::tokens_per_second_per_gpu, tokens / seconds);
   return measurement;
 }
 
@@ -254,4 +255,4 @@ Json graphs_json(const runtime::RankReport& rank) {
 
 Seconds step_seconds(const runtime::RankReport& rank) { return runtime::step_seconds(rank.steady); }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

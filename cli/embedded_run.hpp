@@ -8,7 +8,7 @@
 #include "cli/embedded_plan.hpp"
 #include "runtime/train/trainer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // Trains it as --steps, --seed and --data say; the losses go to `log` as they come. Throws what
 // runtime::train() throws, and before any step an InputError where --trace, --measurement or --save
@@ -40,4 +40,4 @@ Seconds step_seconds(const runtime::RankReport& rank);
 // `cuda_graphs` of the documents: whether kernels went by graphs, and how many.
 Json graphs_json(const runtime::RankReport& rank);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -1,6 +1,6 @@
 #include "cli/errors.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 Json error_json(const InputError& error) {
   const Diagnostic& first = error.diagnostics().front();
@@ -16,4 +16,4 @@ InputError defect(const std::exception& error, const std::string& file) {
       file, "", "a result", error.what(), "this is a defect of zeroplan; please report it"});
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -7,7 +7,7 @@
 #include "base/diagnostic.hpp"
 #include "base/json.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // The first diagnostic: {"file":…,"pointer":…,"expected":…,"got":…,"hint":…}, hint null where there
 // is none.
@@ -16,4 +16,4 @@ Json error_json(const InputError& error);
 // An internal error as the error of one line of a batch `file`; the rest of the batch goes on.
 InputError defect(const std::exception& error, const std::string& file);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -14,7 +14,7 @@
 #include "simulator/rank_simulation.hpp"
 #include "simulator/simulate.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr std::int64_t kLargestLog = std::int64_t{256} << 20;
@@ -33,7 +33,7 @@ Input read_input(const std::string& file) {
 }
 
 bool tells_of_failure(const std::string& text) {
-  return !read_oom_text(text).empty() || !read_log(text).failures.empty();
+  return !evidence::read_oom_text(text).empty() || !evidence::read_log(text).failures.empty();
 }
 
 // A JSON object with a key that only scenarios have is one; any other is a ds_config. What begins
@@ -88,16 +88,17 @@ ConfigExplanation explain_config(const Arguments& arguments,
                                  const Input& input,
                                  FileKind kind,
                                  const PredictOptions& options) {
-  const Variations variations(scenario_with_file(arguments, input, kind));
+  const tuner::Variations variations(scenario_with_file(arguments, input, kind));
   ConfigExplanation explanation;
   explanation.file = input.name;
   explanation.plan = variations.base();
   explanation.sensitivity = sensitivity(variations, options);
-  if (runs_deepspeed(explanation.plan.workload) && is_simulated(explanation.plan)) {
+  if (runs_deepspeed(explanation.plan.workload) && simulator::is_simulated(explanation.plan)) {
     const StepWork work = step_work(explanation.plan);
     const std::optional<int> shown = explanation.sensitivity.base.gpu.rank;
-    const RankProgram rank = write_rank_program(explanation.plan, work, shown);
-    explanation.peak = PeakInventoryBuilder(explanation.plan, work, rank).at_peak();
+    const simulator::RankProgram rank =
+        simulator::write_rank_program(explanation.plan, work, shown);
+    explanation.peak = tuner::PeakInventoryBuilder(explanation.plan, work, rank).at_peak();
   }
   return explanation;
 }
@@ -106,41 +107,42 @@ ConfigExplanation explain_config(const Arguments& arguments,
 
 // The one to explain: the first that states sizes, else one that says what CUDA's error leaves
 // open, else the first.
-std::size_t explained_event(const std::vector<OomEvent>& events) {
-  auto one = std::find_if(
-      events.begin(), events.end(), [](const OomEvent& event) { return event.tried.has_value(); });
+std::size_t explained_event(const std::vector<evidence::OomEvent>& events) {
+  auto one = std::find_if(events.begin(), events.end(), [](const evidence::OomEvent& event) {
+    return event.tried.has_value();
+  });
   if (one == events.end()) {
-    one = std::find_if(events.begin(), events.end(), [](const OomEvent& event) {
-      return event.kind == OomKind::host_pinned;
+    one = std::find_if(events.begin(), events.end(), [](const evidence::OomEvent& event) {
+      return event.kind == evidence::OomKind::host_pinned;
     });
   }
   return one == events.end() ? 0 : static_cast<std::size_t>(one - events.begin());
 }
 
-std::optional<SizeQuestion> question_of(const OomEvent& event) {
+std::optional<tuner::SizeQuestion> question_of(const evidence::OomEvent& event) {
   if (!event.tried) return std::nullopt;
-  SizeQuestion question{event.tried->bytes, event.tried->rounding, std::nullopt};
+  tuner::SizeQuestion question{event.tried->bytes, event.tried->rounding, std::nullopt};
   if (event.allocated) question.allocated = event.allocated->bytes;
   return question;
 }
 
 // What the message says about the GPU: memory that this process cannot have.
-Bytes taken_from_gpu(const OomEvent& event) {
-  Bytes taken = memory_of_others(event).value_or(Bytes::zero());
+Bytes taken_from_gpu(const evidence::OomEvent& event) {
+  Bytes taken = evidence::memory_of_others(event).value_or(Bytes::zero());
   if (event.limit && event.capacity && event.limit->bytes < event.capacity->bytes) {
     taken = std::max(taken, event.capacity->bytes - event.limit->bytes);
   }
   return taken;
 }
 
-std::optional<SimulatedEnd> end_on_gpu(const RankProgram& rank,
+std::optional<SimulatedEnd> end_on_gpu(const simulator::RankProgram& rank,
                                        const StepResult& result,
                                        Bytes taken) {
   const Bytes outside = at(result.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
   if (result.gpu.capacity <= outside + taken) return std::nullopt;
-  SimulationOptions options;
+  simulator::SimulationOptions options;
   options.available = result.gpu.capacity - outside - taken;
-  const RankSimulation simulation = simulate_rank(rank, options);
+  const simulator::RankSimulation simulation = simulator::simulate_rank(rank, options);
   if (!simulation.out_of_memory) return std::nullopt;
   SimulatedEnd end{*simulation.out_of_memory, ""};
   if (end.end.label >= 0) {
@@ -150,32 +152,34 @@ std::optional<SimulatedEnd> end_on_gpu(const RankProgram& rank,
   return end;
 }
 
-Resource resource_of(const OomEvent& event) {
-  return is_of_host(event.kind) ? Resource::host_memory : Resource::gpu_memory;
+Resource resource_of(const evidence::OomEvent& event) {
+  return evidence::is_of_host(event.kind) ? Resource::host_memory : Resource::gpu_memory;
 }
 
-OomRun run_of(const Scenario& scenario, const OomEvent& event, PredictOptions options) {
+OomRun run_of(const Scenario& scenario, const evidence::OomEvent& event, PredictOptions options) {
   std::optional<Bytes> capacity;
   if (event.capacity && event.capacity->bytes > Bytes::zero()) capacity = event.capacity->bytes;
-  const Variations variations(scenario, capacity);
+  const tuner::Variations variations(scenario, capacity);
   OomRun run;
   run.plan = variations.base();
   options.reserve = std::min(taken_from_gpu(event), run.plan.cluster.gpu.memory.value);
-  run.result = simulate(run.plan, {.predict = options, .other_networks = false});
-  if (runs_deepspeed(run.plan.workload) && is_simulated(run.plan)) {
+  run.result = simulator::simulate(run.plan, {.predict = options, .other_networks = false});
+  if (runs_deepspeed(run.plan.workload) && simulator::is_simulated(run.plan)) {
     const StepWork work = step_work(run.plan);
-    const RankProgram rank = write_rank_program(run.plan, work, run.result.gpu.rank);
+    const simulator::RankProgram rank =
+        simulator::write_rank_program(run.plan, work, run.result.gpu.rank);
     if (const auto question = question_of(event)) {
-      run.matches = PeakInventoryBuilder(run.plan, work, rank).matches(*question);
+      run.matches = tuner::PeakInventoryBuilder(run.plan, work, rank).matches(*question);
     }
     run.end = end_on_gpu(rank, run.result, options.reserve);
   }
   if (resource_of(event) == Resource::host_memory) {
     run.host_ran_out = run.result.host_condition.has_value();
     if (run.result.fits && !run.host_ran_out) return run;
-    const Variations usual(scenario, capacity, true);
-    const StepResult result = simulate(usual.base(), {.predict = options, .other_networks = false});
-    run.changes = find_remedies(usual, result, options, Resource::host_memory);
+    const tuner::Variations usual(scenario, capacity, true);
+    const StepResult result =
+        simulator::simulate(usual.base(), {.predict = options, .other_networks = false});
+    run.changes = tuner::find_remedies(usual, result, options, Resource::host_memory);
     return run;
   }
   if (run.result.fits) {
@@ -186,20 +190,20 @@ OomRun run_of(const Scenario& scenario, const OomEvent& event, PredictOptions op
     options.reserve =
         std::min(options.reserve + *run.refuted_by, run.plan.cluster.gpu.memory.value);
   }
-  run.changes = find_remedies(variations, run.result, options, Resource::gpu_memory);
+  run.changes = tuner::find_remedies(variations, run.result, options, Resource::gpu_memory);
   return run;
 }
 
-void add_facts(const Model& model, const OomEvent& event, OomExplanation& explanation) {
+void add_facts(const Model& model, const evidence::OomEvent& event, OomExplanation& explanation) {
   const auto question = question_of(event);
   if (!question) return;
-  RunSize size;
+  tuner::RunSize size;
   if (explanation.run) {
     const Plan& plan = explanation.run->plan;
     size.ranks = plan.degrees.partition();
     size.tokens = plan.workload.micro_batch_size * plan.workload.sequence_length;
   }
-  explanation.facts = size_facts(model, size, *question);
+  explanation.facts = tuner::size_facts(model, size, *question);
 }
 
 // Without the cluster, which names no tensor.
@@ -209,14 +213,14 @@ std::optional<Model> model_of(const Scenario& scenario) {
   return load_model(model->value, model->origin.file, model->origin.pointer);
 }
 
-LogReading reading_of(const Arguments& arguments, const Input& input) {
+evidence::LogReading reading_of(const Arguments& arguments, const Input& input) {
   const std::optional<Model> model = model_of(scenario_of(arguments));
-  return read_log(input.text, model ? &*model : nullptr);
+  return evidence::read_log(input.text, model ? &*model : nullptr);
 }
 
 // The tokens of a micro-batch, where the lengths were said.
-RunSize said_size(const Scenario& scenario) {
-  RunSize size;
+tuner::RunSize said_size(const Scenario& scenario) {
+  tuner::RunSize size;
   const ExplicitValue* length = scenario.find(ScenarioKey::sequence_length);
   const ExplicitValue* batch = scenario.find(ScenarioKey::micro_batch_size);
   if (length == nullptr || !length->value.is_integer()) return size;
@@ -228,15 +232,15 @@ RunSize said_size(const Scenario& scenario) {
 
 OomExplanation explain_error(const Arguments& arguments,
                              const Input& input,
-                             std::vector<OomEvent> events,
+                             std::vector<evidence::OomEvent> events,
                              const PredictOptions& options) {
   OomExplanation explanation;
   explanation.file = input.name;
   explanation.log = reading_of(arguments, input);
   explanation.events = std::move(events);
   explanation.explained = explained_event(explanation.events);
-  const OomEvent& event = explanation.events[explanation.explained];
-  explanation.causes = diagnose(event);
+  const evidence::OomEvent& event = explanation.events[explanation.explained];
+  explanation.causes = evidence::diagnose(event);
   const Scenario scenario = scenario_of(arguments);
   const bool has_model = scenario.find(ScenarioKey::model) != nullptr;
   const bool has_cluster = scenario.find(ScenarioKey::cluster) != nullptr;
@@ -252,16 +256,16 @@ OomExplanation explain_error(const Arguments& arguments,
     counted.set(ScenarioKey::cluster, Json("1xA100-80G"), {"explain", ""});
     add_facts(*prepare(counted).model, event, explanation);
   } else if (const auto question = question_of(event)) {
-    explanation.facts = vocabulary_facts(said_size(scenario), *question);
+    explanation.facts = tuner::vocabulary_facts(said_size(scenario), *question);
   }
   return explanation;
 }
 
 // Whether it tells the reason of a failure, or of what a failure it is the consequence.
-bool knows(const LogReading& log) {
-  const bool follows =
-      std::any_of(log.consequences.begin(), log.consequences.end(), [](const LogSymptom& symptom) {
-        return symptom.kind == FailureKind::follows;
+bool knows(const evidence::LogReading& log) {
+  const bool follows = std::any_of(
+      log.consequences.begin(), log.consequences.end(), [](const evidence::LogSymptom& symptom) {
+        return symptom.kind == evidence::FailureKind::follows;
       });
   return !log.failures.empty() || (follows && !log.unknown);
 }
@@ -286,7 +290,7 @@ int run_explain(const Arguments& arguments, Streams streams) {
   if (kind != FileKind::text) {
     return print(explain_config(arguments, input, kind, options), arguments, streams);
   }
-  std::vector<OomEvent> events = read_oom_text(input.text);
+  std::vector<evidence::OomEvent> events = evidence::read_oom_text(input.text);
   if (!events.empty()) {
     return print(explain_error(arguments, input, std::move(events), options), arguments, streams);
   }
@@ -295,4 +299,4 @@ int run_explain(const Arguments& arguments, Streams streams) {
   return knows(explanation.log) ? kDone : kAnswerIsNo;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

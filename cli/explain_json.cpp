@@ -2,7 +2,7 @@
 #include "cli/explain_text.hpp"
 #include "model/predict/io_step_result.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 Json texts(const std::vector<std::string_view>& words) {
@@ -11,14 +11,14 @@ Json texts(const std::vector<std::string_view>& words) {
   return list;
 }
 
-Json to_json(const TensorSort& sort) {
+Json to_json(const tuner::TensorSort& sort) {
   return Json::object(
       {{"what", sort.what.english()}, {"name", sort.name}, {"knobs", texts(sort.knobs)}});
 }
 
-Json to_json(const PeakInventory& peak) {
+Json to_json(const tuner::PeakInventory& peak) {
   Json held = Json::array();
-  for (const HeldSort& one : peak.held) {
+  for (const tuner::HeldSort& one : peak.held) {
     Json row = to_json(one.sort);
     row["category"] = name(one.category);
     row["place"] = one.place;
@@ -31,12 +31,12 @@ Json to_json(const PeakInventory& peak) {
                        {"held", held}});
 }
 
-Json changes_json(const Variation& variation, const Plan& base) {
+Json changes_json(const tuner::Variation& variation, const Plan& base) {
   Json list = Json::array();
-  for (const Change& change : variation.changes) {
+  for (const tuner::Change& change : variation.changes) {
     list.push_back(Json::object(
-        {{"key", spelling(change)},
-         {"from", std::visit([&](auto key) { return value_of(base, key); }, change.key)},
+        {{"key", tuner::spelling(change)},
+         {"from", std::visit([&](auto key) { return tuner::value_of(base, key); }, change.key)},
          {"to", change.value}}));
   }
   const auto of_cluster = [&](const char* key, std::int64_t from, std::int64_t to) {
@@ -51,25 +51,25 @@ Json changes_json(const Variation& variation, const Plan& base) {
   return list;
 }
 
-Json move_json(const Sensitivity& all, const Move& move, const Plan& base) {
+Json move_json(const tuner::Sensitivity& all, const tuner::Move& move, const Plan& base) {
   return Json::object({{"change", describe(move.variation, base).english()},
                        {"changes", changes_json(move.variation, base)},
-                       {"gpu_bytes", added_gpu_bytes(all, move)},
-                       {"host_bytes", added_host_bytes(all, move)},
-                       {"step_seconds", added_seconds(all, move)},
+                       {"gpu_bytes", tuner::added_gpu_bytes(all, move)},
+                       {"host_bytes", tuner::added_host_bytes(all, move)},
+                       {"step_seconds", tuner::added_seconds(all, move)},
                        {"fits", move.result.fits}});
 }
 
-Json movers_json(const Sensitivity& all, Measure measure) {
+Json movers_json(const tuner::Sensitivity& all, tuner::Measure measure) {
   constexpr std::size_t kMost = 8;
   Json list = Json::array();
-  for (const std::size_t i : largest_movers(all, measure, kMost)) {
+  for (const std::size_t i : tuner::largest_movers(all, measure, kMost)) {
     list.push_back(Json(static_cast<std::int64_t>(i)));
   }
   return list;
 }
 
-Json match_json(const SizeMatch& match) {
+Json match_json(const tuner::SizeMatch& match) {
   Json row = to_json(match.sort);
   row["category"] = name(match.category);
   row["phase"] = name(kPhaseNames, match.phase);
@@ -81,9 +81,9 @@ Json match_json(const SizeMatch& match) {
   return row;
 }
 
-Json tried_json(const TriedRemedy& one, const Plan& base) {
+Json tried_json(const tuner::TriedRemedy& one, const Plan& base) {
   return Json::object({{"change", one.change.english()},
-                       {"price", name(kRemedyPriceNames, one.price)},
+                       {"price", name(tuner::kRemedyPriceNames, one.price)},
                        {"changes", changes_json(one.variation, base)},
                        {"fits", one.fits()},
                        {"result", one.outcome ? to_json(one.outcome->result) : Json()}});
@@ -91,7 +91,7 @@ Json tried_json(const TriedRemedy& one, const Plan& base) {
 
 void add_run(const OomRun& run, Json& document) {
   Json matches = Json::array();
-  for (const SizeMatch& match : run.matches) matches.push_back(match_json(match));
+  for (const tuner::SizeMatch& match : run.matches) matches.push_back(match_json(match));
   document["matches"] = matches;
   document["result"] = to_json(run.result);
   document["refuted_by_bytes"] = run.refuted_by ? Json(run.refuted_by->count()) : Json();
@@ -105,9 +105,9 @@ void add_run(const OomRun& run, Json& document) {
   add_changes(run.changes, run.plan, document);
 }
 
-Json symptoms_json(const std::vector<LogSymptom>& symptoms) {
+Json symptoms_json(const std::vector<evidence::LogSymptom>& symptoms) {
   Json list = Json::array();
-  for (const LogSymptom& symptom : symptoms) {
+  for (const evidence::LogSymptom& symptom : symptoms) {
     Json row = Json::object({{"code", symptom.code},
                              {"line", symptom.line},
                              {"times", symptom.times},
@@ -121,40 +121,41 @@ Json symptoms_json(const std::vector<LogSymptom>& symptoms) {
 
 }  // namespace
 
-void add_changes(const Remedies& changes, const Plan& base, Json& document) {
+void add_changes(const tuner::Remedies& changes, const Plan& base, Json& document) {
   Json tried = Json::array();
-  for (const TriedRemedy& one : changes.tried) tried.push_back(tried_json(one, base));
+  for (const tuner::TriedRemedy& one : changes.tried) tried.push_back(tried_json(one, base));
   document["changes"] = tried;
   document["smallest_change"] =
       changes.that_fit.empty() ? Json() : Json(static_cast<std::int64_t>(changes.that_fit.front()));
 }
 
 Json explain_json(const ConfigExplanation& explanation) {
-  const Sensitivity& all = explanation.sensitivity;
+  const tuner::Sensitivity& all = explanation.sensitivity;
   Json moves = Json::array();
-  for (const Move& move : all.moves) moves.push_back(move_json(all, move, explanation.plan));
+  for (const tuner::Move& move : all.moves) moves.push_back(move_json(all, move, explanation.plan));
   Json refused = Json::array();
-  for (const RefusedMove& move : all.refused) {
+  for (const tuner::RefusedMove& move : all.refused) {
     refused.push_back(
         Json::object({{"change", describe(move.variation, explanation.plan).english()},
                       {"changes", changes_json(move.variation, explanation.plan)},
                       {"reason", move.reason.english()}}));
   }
-  return Json::object({{"schema", "zeroplan.explain/1"},
-                       {"kind", "configuration"},
-                       {"file", explanation.file},
-                       {"result", to_json(all.base)},
-                       {"peak", explanation.peak ? to_json(*explanation.peak) : Json()},
-                       {"moves", moves},
-                       {"largest_movers",
-                        Json::object({{"gpu_memory", movers_json(all, Measure::gpu_memory)},
-                                      {"host_memory", movers_json(all, Measure::host_memory)},
-                                      {"step_time", movers_json(all, Measure::step_time)}})},
-                       {"refused", refused}});
+  return Json::object(
+      {{"schema", "zeroplan.explain/1"},
+       {"kind", "configuration"},
+       {"file", explanation.file},
+       {"result", to_json(all.base)},
+       {"peak", explanation.peak ? to_json(*explanation.peak) : Json()},
+       {"moves", moves},
+       {"largest_movers",
+        Json::object({{"gpu_memory", movers_json(all, tuner::Measure::gpu_memory)},
+                      {"host_memory", movers_json(all, tuner::Measure::host_memory)},
+                      {"step_time", movers_json(all, tuner::Measure::step_time)}})},
+       {"refused", refused}});
 }
 
 Json explain_json(const SymptomExplanation& explanation) {
-  const LogReading& log = explanation.log;
+  const evidence::LogReading& log = explanation.log;
   Json document = Json::object({{"schema", "zeroplan.explain/1"},
                                 {"kind", "symptoms"},
                                 {"file", explanation.file},
@@ -170,15 +171,15 @@ Json explain_json(const SymptomExplanation& explanation) {
 
 Json explain_json(const OomExplanation& explanation) {
   Json events = Json::array();
-  for (const OomEvent& event : explanation.events) events.push_back(to_json(event));
+  for (const evidence::OomEvent& event : explanation.events) events.push_back(to_json(event));
   Json causes = Json::array();
-  for (const OomCause& cause : explanation.causes) {
+  for (const evidence::OomCause& cause : explanation.causes) {
     causes.push_back(Json::object({{"code", cause.code},
                                    {"text", cause.text.english()},
                                    {"advice", cause.advice.english()}}));
   }
   Json facts = Json::array();
-  for (const SizeFact& fact : explanation.facts) {
+  for (const tuner::SizeFact& fact : explanation.facts) {
     facts.push_back(Json::object({{"what", fact.what.english()},
                                   {"arithmetic", fact.arithmetic},
                                   {"bytes", fact.bytes.count()},
@@ -199,4 +200,4 @@ Json explain_json(const OomExplanation& explanation) {
   return document;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -13,7 +13,7 @@
 #include "model/predict/verdict.hpp"
 #include "simulator/allocator_options.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 std::string signed_gib(std::int64_t bytes) {
@@ -56,21 +56,21 @@ Phrase verdict_line(const Plan& plan, const StepResult& result) {
 
 // --- what uses the memory
 
-Phrase sort_text(const TensorSort& sort) {
+Phrase sort_text(const tuner::TensorSort& sort) {
   return sort.name.empty() ? sort.what : phrase("{} ({})", sort.what, sort.name);
 }
 
 using Rows = std::vector<std::vector<Phrase>>;
 
 // The largest sorts of a category; the rest in one row.
-void add_sorts(const std::vector<HeldSort>& held, MemoryCategory category, Rows& rows) {
+void add_sorts(const std::vector<tuner::HeldSort>& held, MemoryCategory category, Rows& rows) {
   constexpr std::size_t kShown = 5;
-  std::vector<const HeldSort*> sorts;
-  for (const HeldSort& one : held) {
+  std::vector<const tuner::HeldSort*> sorts;
+  for (const tuner::HeldSort& one : held) {
     if (one.category == category) sorts.push_back(&one);
   }
   for (std::size_t i = 0; i < std::min(kShown, sorts.size()); ++i) {
-    const HeldSort& one = *sorts[i];
+    const tuner::HeldSort& one = *sorts[i];
     // Knobs that move all of a category stand once, at its largest sort.
     const bool repeats = i > 0 && one.sort.knobs == sorts[i - 1]->sort.knobs;
     rows.push_back({phrase("  {}", sort_text(one.sort)),
@@ -92,7 +92,7 @@ void add_sorts(const std::vector<HeldSort>& held, MemoryCategory category, Rows&
 }
 
 std::string peak_text(const StepResult& result,
-                      const std::optional<PeakInventory>& peak,
+                      const std::optional<tuner::PeakInventory>& peak,
                       const Translation& words) {
   Rows rows;
   for (std::size_t i = 0; i < kMemoryCategoryCount; ++i) {
@@ -112,20 +112,20 @@ std::string peak_text(const StepResult& result,
 // --- what moves it
 
 std::string movers_text(const ConfigExplanation& explanation,
-                        Measure measure,
+                        tuner::Measure measure,
                         std::string_view title,
                         const Translation& words) {
   constexpr std::size_t kMost = 8;
-  const Sensitivity& all = explanation.sensitivity;
-  const std::vector<std::size_t> movers = largest_movers(all, measure, kMost);
+  const tuner::Sensitivity& all = explanation.sensitivity;
+  const std::vector<std::size_t> movers = tuner::largest_movers(all, measure, kMost);
   if (movers.empty()) return words.text(phrase("{}: nothing moves it by a percent\n", title));
   Rows rows;
   for (const std::size_t i : movers) {
-    const Move& move = all.moves[i];
+    const tuner::Move& move = all.moves[i];
     rows.push_back({describe(move.variation, explanation.plan),
-                    signed_gib(added_gpu_bytes(all, move)),
-                    signed_gib(added_host_bytes(all, move)),
-                    signed_share(added_seconds(all, move) / all.base.step.total.seconds()),
+                    signed_gib(tuner::added_gpu_bytes(all, move)),
+                    signed_gib(tuner::added_host_bytes(all, move)),
+                    signed_share(tuner::added_seconds(all, move) / all.base.step.total.seconds()),
                     move.result.fits ? "yes" : "no"});
   }
   return words.text(phrase("{}:\n", title)) + table({{"change"},
@@ -139,12 +139,12 @@ std::string movers_text(const ConfigExplanation& explanation,
 
 // --- an error
 
-Phrase size_line(const char* label, const std::optional<PrintedSize>& size) {
-  return size ? Phrase(label) + printed(size->bytes) : "";
+Phrase size_line(const char* label, const std::optional<evidence::PrintedSize>& size) {
+  return size ? Phrase(label) + evidence::printed(size->bytes) : "";
 }
 
-Phrase event_line(const OomEvent& event) {
-  Phrase what = plain_name(name(kOomKindNames, event.kind));
+Phrase event_line(const evidence::OomEvent& event) {
+  Phrase what = plain_name(name(evidence::kOomKindNames, event.kind));
   if (event.gpu) what = phrase("{} of GPU {}", what, *event.gpu);
   Phrase numbers;
   for (const Phrase& part : {size_line("asked for ", event.tried),
@@ -176,13 +176,13 @@ Phrase events_text(const OomExplanation& explanation) {
 }
 
 // Small segments are shared by tensors of many sizes (allocator_options.hpp).
-Phrase shared_segment_note(const OomEvent& event) {
+Phrase shared_segment_note(const evidence::OomEvent& event) {
   if (!event.tried) return "";
-  if (event.tried->bytes == kSmallBuffer) {
+  if (event.tried->bytes == simulator::kSmallBuffer) {
     return "2.00 MiB is what PyTorch asks for any tensor of up to 1 MiB: the size tells nothing "
            "more; the GPU was full\n";
   }
-  if (event.tried->bytes == kLargeBuffer) {
+  if (event.tried->bytes == simulator::kLargeBuffer) {
     return "20.00 MiB is what PyTorch asks for any tensor of 1 to 10 MiB: the size tells little\n";
   }
   return "";
@@ -203,7 +203,7 @@ std::string matches_text(const OomRun& run, const Translation& words) {
   const bool near = run.matches.front().off != 0.0;
   Rows rows;
   for (std::size_t i = 0; i < std::min(kMost, run.matches.size()); ++i) {
-    const SizeMatch& match = run.matches[i];
+    const tuner::SizeMatch& match = run.matches[i];
     rows.push_back({near ? phrase("{}, {}", sort_text(match.sort), off_text(match.off))
                          : sort_text(match.sort),
                     std::string(name(kPhaseNames, match.phase)),
@@ -230,11 +230,11 @@ std::string matches_text(const OomRun& run, const Translation& words) {
   return text;
 }
 
-Phrase facts_text(const std::vector<SizeFact>& facts) {
+Phrase facts_text(const std::vector<tuner::SizeFact>& facts) {
   constexpr std::size_t kMost = 6;
   Phrase text;
   for (std::size_t i = 0; i < std::min(kMost, facts.size()); ++i) {
-    const SizeFact& fact = facts[i];
+    const tuner::SizeFact& fact = facts[i];
     text += fact.off == 0.0
                 ? phrase("of that size: {} = {}\n", fact.what, fact.arithmetic)
                 : phrase("nearest: {} = {}, {}\n", fact.what, fact.arithmetic, off_text(fact.off));
@@ -260,9 +260,9 @@ Phrase end_text(const OomRun& run) {
                 plain_name(name(run.end->end.category)));
 }
 
-Phrase symptoms_text(const std::vector<LogSymptom>& symptoms) {
+Phrase symptoms_text(const std::vector<evidence::LogSymptom>& symptoms) {
   Phrase text;
-  for (const LogSymptom& symptom : symptoms) {
+  for (const evidence::LogSymptom& symptom : symptoms) {
     text +=
         phrase("line {}: {}\n", symptom.line, phrase("cause: {} [{}]", symptom.text, symptom.code));
     if (!symptom.check.empty()) text += phrase("  check: {}\n", symptom.check);
@@ -272,23 +272,24 @@ Phrase symptoms_text(const std::vector<LogSymptom>& symptoms) {
 }
 
 // Of the first traceback: the place that is deepest in it says most.
-Phrase places_text(const std::vector<LogSymptom>& places) {
+Phrase places_text(const std::vector<evidence::LogSymptom>& places) {
   Phrase text;
-  for (const LogSymptom& place : places) {
+  for (const evidence::LogSymptom& place : places) {
     text += phrase("line {}: {} [{}]\n", place.line, place.text, place.code);
     text += phrase("  advice: {}\n", place.advice);
   }
   return text;
 }
 
-bool is_healthy(const LogReading& log) {
-  return std::all_of(log.consequences.begin(),
-                     log.consequences.end(),
-                     [](const LogSymptom& symptom) { return symptom.kind == FailureKind::note; });
+bool is_healthy(const evidence::LogReading& log) {
+  return std::all_of(
+      log.consequences.begin(), log.consequences.end(), [](const evidence::LogSymptom& symptom) {
+        return symptom.kind == evidence::FailureKind::note;
+      });
 }
 
-bool on_gpu(const OomEvent& event) {
-  return !is_of_host(event.kind) && event.kind != OomKind::shared_memory;
+bool on_gpu(const evidence::OomEvent& event) {
+  return !evidence::is_of_host(event.kind) && event.kind != evidence::OomKind::shared_memory;
 }
 
 std::string phases_text(const GpuMemory& gpu, const Translation& words) {
@@ -312,9 +313,9 @@ std::string phases_text(const GpuMemory& gpu, const Translation& words) {
 
 }  // namespace
 
-Phrase causes_text(const std::vector<OomCause>& causes) {
+Phrase causes_text(const std::vector<evidence::OomCause>& causes) {
   Phrase text;
-  for (const OomCause& cause : causes) {
+  for (const evidence::OomCause& cause : causes) {
     text += phrase("cause: {} [{}]\n", cause.text, cause.code);
     if (!cause.advice.empty()) text += phrase("  advice: {}\n", cause.advice);
   }
@@ -328,12 +329,16 @@ std::string explain_text(const ConfigExplanation& explanation, const Translation
       words.text(
           phrase("{}\n{}", run_line(explanation.plan), verdict_line(explanation.plan, base)));
   text += "\n" + peak_text(base, explanation.peak, words) + "\n";
-  text += movers_text(explanation, Measure::gpu_memory, "what moves GPU memory most", words) + "\n";
   text +=
-      movers_text(explanation, Measure::host_memory, "what moves host memory most", words) + "\n";
-  text += movers_text(explanation, Measure::step_time, "what moves the step's time most", words);
+      movers_text(explanation, tuner::Measure::gpu_memory, "what moves GPU memory most", words) +
+      "\n";
+  text +=
+      movers_text(explanation, tuner::Measure::host_memory, "what moves host memory most", words) +
+      "\n";
+  text +=
+      movers_text(explanation, tuner::Measure::step_time, "what moves the step's time most", words);
   Phrase rest;
-  for (const RefusedMove& move : explanation.sensitivity.refused) {
+  for (const tuner::RefusedMove& move : explanation.sensitivity.refused) {
     rest += phrase("not possible: {}\n", describe(move.variation, explanation.plan));
   }
   for (const Phrase& sentence : base.assumptions) {
@@ -344,7 +349,7 @@ std::string explain_text(const ConfigExplanation& explanation, const Translation
 }
 
 std::string explain_text(const SymptomExplanation& explanation, const Translation& words) {
-  const LogReading& log = explanation.log;
+  const evidence::LogReading& log = explanation.log;
   Phrase text;
   if (!log.failures.empty()) {
     text = symptoms_text(log.failures);
@@ -366,7 +371,7 @@ std::string explain_text(const SymptomExplanation& explanation, const Translatio
 }
 
 std::string explain_text(const OomExplanation& explanation, const Translation& words) {
-  const OomEvent& event = explanation.events[explanation.explained];
+  const evidence::OomEvent& event = explanation.events[explanation.explained];
   std::string text =
       printable(explanation.file) + ": " +
       words.text(events_text(explanation) + causes_text(explanation.causes) +
@@ -404,4 +409,4 @@ std::string explain_text(const OomExplanation& explanation, const Translation& w
   return text + words.text(rest);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -16,19 +16,19 @@
 #include "tuner/sensitivity.hpp"
 #include "tuner/size_facts.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // A configuration: what uses the memory, what moves it.
 struct ConfigExplanation {
   std::string file;
   Plan plan;
-  Sensitivity sensitivity;
-  std::optional<PeakInventory> peak;  // absent for engines that are not simulated
+  tuner::Sensitivity sensitivity;
+  std::optional<tuner::PeakInventory> peak;  // absent for engines that are not simulated
 };
 
 // Where the simulated run on that GPU ends.
 struct SimulatedEnd {
-  LoopOutOfMemory end;
+  simulator::LoopOutOfMemory end;
   std::string label;
 };
 
@@ -36,7 +36,7 @@ struct SimulatedEnd {
 struct OomRun {
   Plan plan;
   StepResult result;  // on the GPU of the message
-  std::vector<SizeMatch> matches;
+  std::vector<tuner::SizeMatch> matches;
   std::optional<SimulatedEnd> end;
   // Where the prediction fits and the log says that it ran out of memory: what the changes must
   // free at least. Absent: it does not fit, or the host's memory ran out.
@@ -44,16 +44,16 @@ struct OomRun {
   // The host's memory ran out, and the run fits where a node has more than usual: the changes are
   // for the usual amount.
   bool host_ran_out = false;
-  Remedies changes;
+  tuner::Remedies changes;
 };
 
 struct OomExplanation {
   std::string file;
-  std::vector<OomEvent> events;
+  std::vector<evidence::OomEvent> events;
   std::size_t explained = 0;  // index of the event that is explained
-  std::vector<OomCause> causes;
-  LogReading log;  // other failures, and where the traceback runs through
-  std::vector<SizeFact> facts;
+  std::vector<evidence::OomCause> causes;
+  evidence::LogReading log;  // other failures, and where the traceback runs through
+  std::vector<tuner::SizeFact> facts;
   std::optional<OomRun> run;
   Phrase missing;  // what a scenario would add; empty where there is one
 };
@@ -61,7 +61,7 @@ struct OomExplanation {
 // A log that tells of no memory that ran out.
 struct SymptomExplanation {
   std::string file;
-  LogReading log;
+  evidence::LogReading log;
 };
 
 std::string explain_text(const SymptomExplanation& explanation, const Translation& words);
@@ -72,7 +72,7 @@ Json explain_json(const ConfigExplanation& explanation);
 Json explain_json(const OomExplanation& explanation);
 
 // Parts of the answer, for other commands. `base` is what the changes change.
-Phrase causes_text(const std::vector<OomCause>& causes);
-void add_changes(const Remedies& changes, const Plan& base, Json& document);
+Phrase causes_text(const std::vector<evidence::OomCause>& causes);
+void add_changes(const tuner::Remedies& changes, const Plan& base, Json& document);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -13,16 +13,18 @@
 #include "cli/write_plan.hpp"
 #include "tuner/fit.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // Hours and money, where --tokens or a price was said.
-Phrase cost_line(const Arguments& arguments, const Scenario& scenario, const FitAnswer& answer) {
+Phrase cost_line(const Arguments& arguments,
+                 const Scenario& scenario,
+                 const tuner::FitAnswer& answer) {
   if (!arguments.has("tokens") && !arguments.has("price") && !arguments.has("prices")) return "";
-  const StrategyResult& best = answer.strategies[*answer.recommended];
-  const CostQuestion question = cost_question_of(arguments);
-  const TrainingCost cost =
-      training_cost(question, written_cluster(scenario), best.plan, best.result);
+  const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
+  const tuner::CostQuestion question = cost_question_of(arguments);
+  const tuner::TrainingCost cost =
+      tuner::training_cost(question, written_cluster(scenario), best.plan, best.result);
   Phrase hours = hours_text(cost.hours);
   if (cost.cost) hours.append(phrase(", {}", money_text(cost.cost, question.prices.currency)));
   return phrase("\n{}: {}\n", size_text(cost), hours);
@@ -43,11 +45,11 @@ int run_fit(const Arguments& arguments, Streams streams) {
   }
   if (const auto code = answer_which_gpu(arguments, options, streams)) return *code;
   const std::optional<Output> output = output_of(arguments);
-  const FitAnswer answer =
-      arguments.has("quick") ? quick_fit(scenario, options) : fit(scenario, options);
+  const tuner::FitAnswer answer =
+      arguments.has("quick") ? tuner::quick_fit(scenario, options) : tuner::fit(scenario, options);
   // Files first: where they cannot be written, standard output holds the error alone.
   if (output && answer.recommended) {
-    const StrategyResult& best = answer.strategies[*answer.recommended];
+    const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
     write_plan(best.plan, scenario, best.result, arguments, *output, streams.log);
   } else if (output) {
     streams.log << words.text(phrase("nothing written to {}: no strategy fits\n", output->path));
@@ -62,4 +64,4 @@ int run_fit(const Arguments& arguments, Streams streams) {
   return answer.recommended ? kDone : kAnswerIsNo;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

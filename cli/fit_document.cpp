@@ -2,14 +2,14 @@
 
 #include "tuner/io_fit_answer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 void say_all(Json& list, const std::vector<Phrase>& sentences, const Translation& words) {
   for (std::size_t i = 0; i < sentences.size(); ++i) list.items()[i] = words.text(sentences[i]);
 }
 
-void say_strategy(Json& row, const StrategyResult& strategy, const Translation& words) {
+void say_strategy(Json& row, const tuner::StrategyResult& strategy, const Translation& words) {
   row["name"] = words.text(describe(strategy.strategy));
   say_all(row["result"]["assumptions"], strategy.result.assumptions, words);
   say_all(row["result"]["warnings"], strategy.result.warnings, words);
@@ -17,7 +17,9 @@ void say_strategy(Json& row, const StrategyResult& strategy, const Translation& 
 
 }  // namespace
 
-Json fit_document(const FitAnswer& answer, const Scenario& scenario, const Translation& words) {
+Json fit_document(const tuner::FitAnswer& answer,
+                  const Scenario& scenario,
+                  const Translation& words) {
   Json document = to_json(answer, scenario);
   for (std::size_t i = 0; i < answer.strategies.size(); ++i) {
     say_strategy(document["strategies"].items()[i], answer.strategies[i], words);
@@ -32,4 +34,4 @@ Json fit_document(const FitAnswer& answer, const Scenario& scenario, const Trans
   return document;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -18,7 +18,7 @@
 #include "tuner/fit_ranking.hpp"
 #include "tuner/kit/trainer_line.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 Phrase sequences_text(std::int64_t count) {
@@ -48,11 +48,11 @@ Phrase batch_text(const BatchSizes& sizes) {
   return text;
 }
 
-BatchSizes batch_of(const StrategyResult& row) {
+BatchSizes batch_of(const tuner::StrategyResult& row) {
   return {row.plan.workload.micro_batch_size, row.plan.workload.gradient_accumulation_steps};
 }
 
-Phrase full_name(const StrategyResult& row) {
+Phrase full_name(const tuner::StrategyResult& row) {
   return phrase("{}, ", describe(row.strategy)).append(batch_text(batch_of(row)));
 }
 
@@ -68,7 +68,7 @@ const char* if_assumed(Confidence confidence) {
 }
 
 // What an evaluation needs, which is no part of a step.
-Phrase evaluation_line(const StrategyResult& row) {
+Phrase evaluation_line(const tuner::StrategyResult& row) {
   if (row.plan.evaluation == nullptr) return "";
   const GpuMemory& gpu = row.result.gpu;
   const Bytes needed = evaluation_phase(row.plan, gpu).allocated +
@@ -80,8 +80,8 @@ Phrase evaluation_line(const StrategyResult& row) {
 }
 
 // A plan that fills the GPU: what that costs and what does not.
-Phrase limit_and_safer_text(const FitAnswer& answer) {
-  const StrategyResult& best = answer.strategies[*answer.recommended];
+Phrase limit_and_safer_text(const tuner::FitAnswer& answer) {
+  const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
   Phrase text = at_limit_text(best.result);
   if (answer.with_expandable_segments) {
     const StepResult& there = *answer.with_expandable_segments;
@@ -107,11 +107,11 @@ Phrase limit_and_safer_text(const FitAnswer& answer) {
 }
 
 // Ways differ in stage and offload; where there is one such way, in checkpointing.
-std::size_t ways_that_fit(const FitAnswer& answer) {
+std::size_t ways_that_fit(const tuner::FitAnswer& answer) {
   std::set<std::tuple<int, OffloadDevice, OffloadDevice>> ways;
   std::size_t rows = 0;
-  for (const StrategyResult& row : answer.strategies) {
-    const Strategy& s = row.strategy;
+  for (const tuner::StrategyResult& row : answer.strategies) {
+    const tuner::Strategy& s = row.strategy;
     if (!row.result.fits) continue;
     ways.emplace(s.stage, s.offload_optimizer, s.offload_parameter);
     ++rows;
@@ -120,27 +120,28 @@ std::size_t ways_that_fit(const FitAnswer& answer) {
 }
 
 // Nothing needs less, and nothing else fits.
-bool is_most_frugal(const FitAnswer& answer) {
-  const StrategyResult& best = answer.strategies[*answer.recommended];
+bool is_most_frugal(const tuner::FitAnswer& answer) {
+  const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
   return best.plan.workload.micro_batch_size == 1 && ways_that_fit(answer) == 1;
 }
 
 // Of what is simpler and does not fit: what needs the least, and how much of it.
-Phrase why_text(const FitAnswer& answer) {
-  const StrategyResult& best = answer.strategies[*answer.recommended];
-  const auto simpler = [&](const StrategyResult& row) {
-    const int offload = offload_of(row.strategy);
-    const int chosen = offload_of(best.strategy);
+Phrase why_text(const tuner::FitAnswer& answer) {
+  const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
+  const auto simpler = [&](const tuner::StrategyResult& row) {
+    const int offload = tuner::offload_of(row.strategy);
+    const int chosen = tuner::offload_of(best.strategy);
     return offload < chosen || (offload == chosen && row.strategy.stage < best.strategy.stage);
   };
-  const auto placement_fits = [&](const StrategyResult& row) {
-    return std::any_of(
-        answer.strategies.begin(), answer.strategies.end(), [&](const StrategyResult& other) {
-          return other.result.fits && same_placement(other.strategy, row.strategy);
-        });
+  const auto placement_fits = [&](const tuner::StrategyResult& row) {
+    return std::any_of(answer.strategies.begin(),
+                       answer.strategies.end(),
+                       [&](const tuner::StrategyResult& other) {
+                         return other.result.fits && same_placement(other.strategy, row.strategy);
+                       });
   };
-  const StrategyResult* nearest = nullptr;
-  for (const StrategyResult& row : answer.strategies) {
+  const tuner::StrategyResult* nearest = nullptr;
+  for (const tuner::StrategyResult& row : answer.strategies) {
     if (row.result.limits.empty() || !simpler(row) || placement_fits(row)) continue;
     const bool less = nearest == nullptr ||
                       row.result.limits.front().needed < nearest->result.limits.front().needed;
@@ -154,7 +155,7 @@ Phrase why_text(const FitAnswer& answer) {
 }
 
 // It trains, and only its evaluation does not fit, which a setting of its own mends.
-bool lacks_for_evaluation_alone(const StrategyResult& row) {
+bool lacks_for_evaluation_alone(const tuner::StrategyResult& row) {
   const std::vector<Limit>& limits = row.result.limits;
   return row.plan.evaluation != nullptr && limits.size() == 1 &&
          !limits.front().cheapest_change.empty() &&
@@ -162,10 +163,10 @@ bool lacks_for_evaluation_alone(const StrategyResult& row) {
 }
 
 // Packages that somebody has to install, or would gain by.
-Phrase packages_text(const FitAnswer& answer) {
+Phrase packages_text(const tuner::FitAnswer& answer) {
   Phrase text;
   if (answer.needs.any()) {
-    const StrategyResult& nearest = *answer.nearest_without;
+    const tuner::StrategyResult& nearest = *answer.nearest_without;
     text += phrase("  needs        the package {} ({}); without it nothing fits",
                    names_of(answer.needs),
                    flags_of(answer.needs));
@@ -178,18 +179,18 @@ Phrase packages_text(const FitAnswer& answer) {
     text += "\n";
   }
   if (answer.faster_with) {
-    const StrategyResult& row = answer.faster_with->best;
+    const tuner::StrategyResult& row = answer.faster_with->best;
     text += phrase("  faster       with the package {} ({}): {}, {:.0f} tokens/s per GPU\n",
                    names_of(answer.faster_with->packages),
                    flags_of(answer.faster_with->packages),
                    full_name(row),
-                   speed_of(row));
+                   tuner::speed_of(row));
   }
   return text;
 }
 
-Phrase yes_text(const FitAnswer& answer) {
-  const StrategyResult& best = answer.strategies[*answer.recommended];
+Phrase yes_text(const tuner::FitAnswer& answer) {
+  const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
   const StepResult& result = best.result;
   const Node& node = best.plan.cluster.node;
   Phrase text = phrase(
@@ -228,9 +229,9 @@ Phrase difference(Bytes other, Bytes best, const char* what) {
   return phrase("{} ", gib_text(gap)) + (other > best ? "more " : "less ") + what;
 }
 
-Phrase runner_up_line(const StrategyResult& other, const StrategyResult& best) {
-  const double slower = 1.0 - speed_of(other) / speed_of(best);
-  const double faster = speed_of(other) / speed_of(best) - 1.0;
+Phrase runner_up_line(const tuner::StrategyResult& other, const tuner::StrategyResult& best) {
+  const double slower = 1.0 - tuner::speed_of(other) / tuner::speed_of(best);
+  const double faster = tuner::speed_of(other) / tuner::speed_of(best) - 1.0;
   const Phrase speed = faster > 0.005   ? phrase("{:.0f} % faster", faster * 100)
                        : slower < 0.005 ? "as fast"
                                         : phrase("{:.0f} % slower", slower * 100);
@@ -238,14 +239,14 @@ Phrase runner_up_line(const StrategyResult& other, const StrategyResult& best) {
   const Phrase host = difference(other.result.host.peak, best.result.host.peak, "host memory");
   if (!rest.empty() && !host.empty()) rest += ", ";
   rest.append(host);
-  if (is_at_limit(other.result)) {
+  if (tuner::is_at_limit(other.result)) {
     rest = rest.empty() ? "at the GPU's limit" : phrase("at the GPU's limit, {}", rest);
   }
   if (rest.empty()) return phrase("  - {}: {}\n", full_name(other), speed);
   return phrase("  - {}: {}, {}\n", full_name(other), speed, rest);
 }
 
-Phrase runners_up_text(const FitAnswer& answer) {
+Phrase runners_up_text(const tuner::FitAnswer& answer) {
   if (!answer.complete) {
     return "\nA first answer: the others are not simulated, and more offload is not looked at; "
            "without "
@@ -263,25 +264,25 @@ Phrase runners_up_text(const FitAnswer& answer) {
   return text;
 }
 
-Phrase with_memory_line(const StrategyResult& row) {
+Phrase with_memory_line(const tuner::StrategyResult& row) {
   return phrase("with {}: {}, {:.0f} tokens/s per GPU",
-                gib_text(enough_host_memory(row.result.host.peak)),
+                gib_text(tuner::enough_host_memory(row.result.host.peak)),
                 full_name(row),
-                speed_of(row));
+                tuner::speed_of(row));
 }
 
 // The best strategies with other amounts of host memory, where the question does not state one.
-Phrase host_memory_text(const FitAnswer& answer) {
+Phrase host_memory_text(const tuner::FitAnswer& answer) {
   Phrase text;
   if (answer.usual_host) {
-    const StrategyResult& best = answer.strategies[*answer.recommended];
+    const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
     const std::string usual = gib_text(best.result.host.capacity);
     text += "  - ";
     text += !answer.usual_host->best ? phrase("with the usual {}: nothing fits", usual)
                                      : phrase("with the usual {}: {}, {:.0f} tokens/s per GPU",
                                               usual,
                                               full_name(*answer.usual_host->best),
-                                              speed_of(*answer.usual_host->best));
+                                              tuner::speed_of(*answer.usual_host->best));
     if (answer.usual_host->needs.any()) {
       text.append(phrase(", with the package {} ({})",
                          names_of(answer.usual_host->needs),
@@ -291,7 +292,7 @@ Phrase host_memory_text(const FitAnswer& answer) {
       text.append(phrase("; {}: {}, {:.0f} tokens/s per GPU",
                          remedy->change,
                          full_name(remedy->best),
-                         speed_of(remedy->best)));
+                         tuner::speed_of(remedy->best)));
     }
     text += "\n";
   }
@@ -302,16 +303,17 @@ Phrase host_memory_text(const FitAnswer& answer) {
                       : phrase("\nWith another amount of host memory (--host-memory):\n{}", text);
 }
 
-Phrase one_node_text(const FitAnswer& answer) {
+Phrase one_node_text(const tuner::FitAnswer& answer) {
   if (!answer.one_node) return "";
-  const StrategyResult& row = *answer.one_node;
-  return phrase(
-      "  one node     is enough: {}, {:.0f} tokens/s per GPU\n", full_name(row), speed_of(row));
+  const tuner::StrategyResult& row = *answer.one_node;
+  return phrase("  one node     is enough: {}, {:.0f} tokens/s per GPU\n",
+                full_name(row),
+                tuner::speed_of(row));
 }
 
 // The strategy that comes nearest, and what it lacks.
-Phrase no_text(const FitAnswer& answer) {
-  const StrategyResult& best = nearest_of(answer.strategies);
+Phrase no_text(const tuner::FitAnswer& answer) {
+  const tuner::StrategyResult& best = tuner::nearest_of(answer.strategies);
   Phrase text = phrase("no: no strategy fits; the nearest is {}\n", describe(best.strategy));
   for (const Limit& limit : best.result.limits) {
     text += limit_text(limit);
@@ -319,7 +321,7 @@ Phrase no_text(const FitAnswer& answer) {
   return text + because_text(best.plan, best.result);
 }
 
-Phrase remedies_text(const FitAnswer& answer) {
+Phrase remedies_text(const tuner::FitAnswer& answer) {
   if (answer.remedies.empty()) {
     return phrase("\nNo change makes it fit, nor do all of them together. {}",
                   tried_line(answer.tried));
@@ -343,21 +345,21 @@ Phrase short_of(const StepResult& result) {
   return text;
 }
 
-std::vector<Phrase> row_of(const FitAnswer& answer, std::size_t index) {
-  const StrategyResult& row = answer.strategies[index];
+std::vector<Phrase> row_of(const tuner::FitAnswer& answer, std::size_t index) {
+  const tuner::StrategyResult& row = answer.strategies[index];
   const StepResult& result = row.result;
   const BatchSizes batch = batch_of(row);
   const std::string rough = row.simulated ? "" : "~";  // cannot be compared with simulated rows
   return {answer.recommended == index ? "*" : "",
-          sharding_name(row.strategy),
-          std::string(name(row.strategy.offload_optimizer)),
-          std::string(name(row.strategy.offload_parameter)),
+          tuner::sharding_name(row.strategy),
+          std::string(tuner::name(row.strategy.offload_optimizer)),
+          std::string(tuner::name(row.strategy.offload_parameter)),
           std::string(name(kActivationCheckpointingNames, row.strategy.checkpointing)),
           std::to_string(batch.micro_batch),
           std::to_string(batch.accumulation),
-          !result.fits          ? "no"
-          : is_at_limit(result) ? "at limit"
-                                : "yes",
+          !result.fits                 ? "no"
+          : tuner::is_at_limit(result) ? "at limit"
+                                       : "yes",
           rough + gib_number(result.gpu.peak_total),
           gib_number(result.host.peak),
           rough + fixed_text(result.step.tokens_per_second_per_gpu, 0),
@@ -365,24 +367,25 @@ std::vector<Phrase> row_of(const FitAnswer& answer, std::size_t index) {
 }
 
 // Of the rows that differ in checkpointing alone the better one, unless `all` are wanted.
-std::vector<std::size_t> shown_rows(const FitAnswer& answer, bool all) {
+std::vector<std::size_t> shown_rows(const tuner::FitAnswer& answer, bool all) {
   std::vector<std::size_t> shown;
   for (std::size_t i = 0; i < answer.strategies.size(); ++i) {
-    const StrategyResult& row = answer.strategies[i];
+    const tuner::StrategyResult& row = answer.strategies[i];
     const bool same =
         !shown.empty() && same_placement(answer.strategies[shown.back()].strategy, row.strategy);
     if (all || !same) {
       shown.push_back(i);
       continue;
     }
-    const StrategyResult& other = answer.strategies[shown.back()];
-    const bool better = row.simulated != other.simulated ? row.simulated : is_preferred(row, other);
+    const tuner::StrategyResult& other = answer.strategies[shown.back()];
+    const bool better =
+        row.simulated != other.simulated ? row.simulated : tuner::is_preferred(row, other);
     if (answer.recommended != shown.back() && (answer.recommended == i || better)) shown.back() = i;
   }
   return shown;
 }
 
-std::string strategies_text(const FitAnswer& answer, bool all, const Translation& words) {
+std::string strategies_text(const tuner::FitAnswer& answer, bool all, const Translation& words) {
   std::vector<std::vector<Phrase>> rows;
   bool any_rough = false;
   for (const std::size_t index : shown_rows(answer, all)) {
@@ -412,7 +415,7 @@ std::string strategies_text(const FitAnswer& answer, bool all, const Translation
          words.text(hint);
 }
 
-Phrase headroom_text(const FitAnswer& answer, const StrategyResult& best) {
+Phrase headroom_text(const tuner::FitAnswer& answer, const tuner::StrategyResult& best) {
   Phrase text;
   if (answer.headroom) {
     text = phrase("  headroom     micro-batch up to {}, or sequences up to {} tokens\n",
@@ -433,16 +436,16 @@ Phrase headroom_text(const FitAnswer& answer, const StrategyResult& best) {
 
 }  // namespace
 
-std::string fit_text(const FitAnswer& answer, bool all, const Translation& words) {
-  const StrategyResult& best =
-      answer.recommended ? answer.strategies[*answer.recommended] : nearest_of(answer.strategies);
+std::string fit_text(const tuner::FitAnswer& answer, bool all, const Translation& words) {
+  const tuner::StrategyResult& best = answer.recommended ? answer.strategies[*answer.recommended]
+                                                         : tuner::nearest_of(answer.strategies);
   std::string text = words.text(fit_question_line(best.plan) + "\n");
   if (answer.recommended) {
     Phrase about = yes_text(answer);
     about += job_lines(best.result.job);
     about += headroom_text(answer, best) + one_node_text(answer) + runners_up_text(answer) +
              host_memory_text(answer);
-    if (const Phrase lines = trainer_lines(best.plan); !lines.empty())
+    if (const Phrase lines = tuner::trainer_lines(best.plan); !lines.empty())
       about += Phrase("\n").append(lines);
     text += words.text(about) + strategies_text(answer, all, words);
     if (runs_deepspeed(best.plan.workload)) {
@@ -458,4 +461,4 @@ std::string fit_text(const FitAnswer& answer, bool all, const Translation& words
                            list_text("Warnings", best.result.warnings));
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -7,10 +7,10 @@
 #include "cli/language/translation.hpp"
 #include "tuner/fit.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // The answer, why, what else, the launch line; then the strategies, ds_config.json and what was
 // assumed. `all`: the strategies with either checkpointing, not with the better one.
-std::string fit_text(const FitAnswer& answer, bool all, const Translation& words);
+std::string fit_text(const tuner::FitAnswer& answer, bool all, const Translation& words);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -18,7 +18,7 @@
 #include "model/plan/scenario_reader.hpp"
 #include "model/plan/spellings.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 std::string value_name(const ScenarioKeyInfo& key) {
@@ -531,4 +531,4 @@ Arguments parse_words(const CommandInfo& command, const std::vector<std::string>
   return arguments;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

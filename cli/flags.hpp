@@ -6,7 +6,7 @@
 
 #include "cli/arguments.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // One flag of a command, whatever table it stands in.
 struct Flag {
@@ -26,4 +26,4 @@ std::vector<Flag> flags_of(const CommandInfo& command);
 // few or too many positionals.
 Arguments parse_words(const CommandInfo& command, const std::vector<std::string>& words);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -4,7 +4,7 @@
 
 #include "base/written_names.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 struct ForeignFlag {
@@ -62,4 +62,4 @@ std::string our_flag_for(std::string_view flag) {
   return "";
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

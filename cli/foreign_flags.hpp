@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // "say it with --mbs N"; empty for a flag nobody knows. `flag` as it was typed, with its hyphens.
 std::string our_flag_for(std::string_view flag);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -6,7 +6,7 @@
 #include "model/hardware/hardware.hpp"
 #include "model/hardware/known_hardware.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 template <typename T, typename Number>
@@ -99,4 +99,4 @@ int run_gpus(const Arguments& arguments, Streams streams) {
   return kDone;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

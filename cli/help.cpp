@@ -6,7 +6,7 @@
 
 #include "cli/flags.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 std::string_view positional_help(const CommandInfo& command, std::string_view name) {
@@ -184,4 +184,4 @@ std::string command_help(const CommandInfo& command, const Translation& words, b
   return first_help(command, words);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -6,9 +6,9 @@
 #include "cli/arguments.hpp"
 #include "cli/language/translation.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 std::string overview_help(const Translation& words, bool all);
 std::string command_help(const CommandInfo& command, const Translation& words, bool all);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -7,7 +7,7 @@
 #include "model/engine/buffers.hpp"
 #include "runtime/memory/available_memory.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // Program, libraries and threads' stacks, of each process.
@@ -87,4 +87,4 @@ std::optional<Diagnostic> lacking_host_memory(const EmbeddedRun& run,
              "--host-memory SIZE where this machine has more than it reports"};
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

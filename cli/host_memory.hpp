@@ -8,7 +8,7 @@
 #include "cli/arguments.hpp"
 #include "cli/embedded_plan.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // What the ranks of this node take of its memory: CPU ranks all they hold (at most `capacity`
 // each), others what is offloaded; the file of --data, which every process has as tokens.
@@ -21,4 +21,4 @@ std::optional<Diagnostic> lacking_host_memory(const EmbeddedRun& run,
                                               const Arguments& arguments,
                                               Bytes capacity);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -10,19 +10,19 @@
 #include "evidence/importers/import.hpp"
 #include "evidence/importers/run_summary.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // One run and where it came from.
 struct Run {
   std::string id;
-  RunFindings findings;
+  evidence::RunFindings findings;
 };
 
 struct Imported {
-  std::vector<ImportedFile> files;
+  std::vector<evidence::ImportedFile> files;
   std::vector<Diagnostic> problems;  // files that were not recognised, lines that cannot be read
-  std::vector<Measurement> measurements;
+  std::vector<evidence::Measurement> measurements;
 };
 
 // Paths of documents become the documents, so that the measurements stand alone.
@@ -40,8 +40,8 @@ Scenario inlined(Scenario scenario) {
 
 std::vector<Run> runs_of(const Imported& imported, bool together) {
   std::vector<Run> runs;
-  for (const ImportedFile& file : imported.files) {
-    for (const ImportedRun& run : file.runs) {
+  for (const evidence::ImportedFile& file : imported.files) {
+    for (const evidence::ImportedRun& run : file.runs) {
       if (together && !runs.empty()) {
         runs.front().findings.merge(run.findings);
       } else {
@@ -53,7 +53,7 @@ std::vector<Run> runs_of(const Imported& imported, bool together) {
 }
 
 // Nothing measured although lines were understood: what they did say is the answer.
-Diagnostic nothing_measured(const RunFindings& findings) {
+Diagnostic nothing_measured(const evidence::RunFindings& findings) {
   std::string said;
   for (const std::string& note : findings.notes()) said += (said.empty() ? "" : "; ") + note;
   return {findings.file(),
@@ -68,7 +68,7 @@ Imported import_all(const Arguments& arguments) {
   const Scenario given = inlined(scenario_of(arguments));
   for (const std::string& path : arguments.positionals) {
     try {
-      imported.files.push_back(import_file(path, given));
+      imported.files.push_back(evidence::import_file(path, given));
     } catch (const InputError& error) {
       imported.problems.insert(
           imported.problems.end(), error.diagnostics().begin(), error.diagnostics().end());
@@ -91,9 +91,9 @@ Imported import_all(const Arguments& arguments) {
   return imported;
 }
 
-std::string summary_text(const ImportedFile& file) {
+std::string summary_text(const evidence::ImportedFile& file) {
   std::string text = file.file + ":\n";
-  for (const FormatCount& format : file.formats) {
+  for (const evidence::FormatCount& format : file.formats) {
     text += fmt::format("  {:<36} {:>7} {}\n", format.what, format.count, format.unit);
   }
   if (file.lines > 0)
@@ -101,9 +101,9 @@ std::string summary_text(const ImportedFile& file) {
   return text;
 }
 
-Json summary_json(const ImportedFile& file) {
+Json summary_json(const evidence::ImportedFile& file) {
   Json formats = Json::array();
-  for (const FormatCount& format : file.formats) {
+  for (const evidence::FormatCount& format : file.formats) {
     formats.push_back(
         Json::object({{"format", format.format}, {"count", format.count}, {"unit", format.unit}}));
   }
@@ -116,9 +116,9 @@ Json summary_json(const ImportedFile& file) {
 
 Json document_of(const Imported& imported) {
   Json files = Json::array();
-  for (const ImportedFile& file : imported.files) files.push_back(summary_json(file));
+  for (const evidence::ImportedFile& file : imported.files) files.push_back(summary_json(file));
   Json lines = Json::array();
-  for (const Measurement& measurement : imported.measurements)
+  for (const evidence::Measurement& measurement : imported.measurements)
     lines.push_back(to_json(measurement));
   Json problems = Json::array();
   for (const Diagnostic& problem : imported.problems) {
@@ -138,11 +138,11 @@ Json document_of(const Imported& imported) {
 int run_import(const Arguments& arguments, Streams streams) {
   const Imported imported = import_all(arguments);
   if (imported.measurements.empty()) throw InputError(imported.problems);
-  for (const ImportedFile& file : imported.files) streams.log << summary_text(file);
+  for (const evidence::ImportedFile& file : imported.files) streams.log << summary_text(file);
   for (const Diagnostic& problem : imported.problems)
     streams.log << to_string(problem).english() << "\n";
   std::string lines;
-  for (const Measurement& measurement : imported.measurements) {
+  for (const evidence::Measurement& measurement : imported.measurements) {
     lines += to_json(measurement).dump() + "\n";
   }
   auto output = arguments.text("output");
@@ -162,4 +162,4 @@ int run_import(const Arguments& arguments, Streams streams) {
   return imported.problems.empty() ? kDone : kSomeBadLines;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -11,7 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr std::int64_t kSameRequest = 200'000'000;  // nanoseconds
@@ -119,4 +119,4 @@ std::string interrupted_text() {
   return {line.text.data(), line.length - 1};
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

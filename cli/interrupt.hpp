@@ -18,7 +18,7 @@
 
 #include "cli/language/translation.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // Takes both signals from here on; `words` for the line that is printed.
 void install_interrupts(const Translation& words);
@@ -44,4 +44,4 @@ std::optional<int> interrupted();
 // "interrupted (SIGTERM)": the line that says so. Precondition: interrupted().
 std::string interrupted_text();
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

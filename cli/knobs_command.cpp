@@ -7,7 +7,7 @@
 #include "model/knobs/knob_schema.hpp"
 #include "model/knobs/knobs.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr Version kOldestSchema{0, 12, 0};  // DeepSpeedVersion::v0_12 is the oldest described
@@ -88,4 +88,4 @@ int run_knobs(const Arguments& arguments, Streams streams) {
   return kDone;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -2,7 +2,7 @@
 
 #include "tuner/kit/trainer_line.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 std::string launcher(const Plan& plan) {
@@ -21,7 +21,7 @@ std::string launch_line(const Plan& plan) {
   if (plan.workload.frontend == Frontend::native) {
     return start + "--deepspeed --deepspeed_config ds_config.json";
   }
-  return start + trainer_arguments(plan);
+  return start + tuner::trainer_arguments(plan);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

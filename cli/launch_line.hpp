@@ -6,9 +6,9 @@
 
 #include "model/plan/plan.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // "deepspeed --num_gpus 8 train.py --deepspeed ds_config.json --per_device_train_batch_size 4 ..."
 std::string launch_line(const Plan& plan);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

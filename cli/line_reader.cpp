@@ -13,7 +13,7 @@
 #include "base/diagnostic.hpp"
 #include "base/json.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr std::size_t kChunk = std::size_t{1} << 18;
@@ -108,4 +108,4 @@ std::optional<InputLine> LineReader::next() {
   return std::nullopt;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 struct InputLine {
   std::int64_t number = 0;  // in the input, from 1
@@ -45,4 +45,4 @@ class LineReader {
   std::size_t end_ = 0;  // what of it is filled
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -16,7 +16,7 @@
 #include "simulator/simulate.hpp"
 #include "tuner/remedies.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // --- the table of rules
@@ -214,8 +214,8 @@ class Judge {
   Translation words_;
   Format format_;
   bool several_;
-  LintRequest request_{.result_of = [](const Plan& plan) { return simulate(plan); },
-                       .add_change = add_cheapest_change};
+  LintRequest request_{.result_of = [](const Plan& plan) { return simulator::simulate(plan); },
+                       .add_change = tuner::add_cheapest_change};
   std::vector<PlacedFinding> placed_;
   Json documents_ = Json::array();
   bool any_error_ = false;
@@ -243,4 +243,4 @@ int run_lint(const Arguments& arguments, Streams streams) {
   return judge.finish();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

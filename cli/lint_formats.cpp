@@ -5,7 +5,7 @@
 
 #include "model/lint/lint.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // --- GitHub
@@ -164,4 +164,4 @@ void print_sarif(const std::vector<PlacedFinding>& findings, std::ostream& out) 
       << "\n";
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

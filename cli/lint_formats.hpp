@@ -8,7 +8,7 @@
 #include "model/knobs/finding.hpp"
 #include "model/lint/place.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // A finding of one file, or an error that kept the file from being read.
 struct PlacedFinding {
@@ -32,4 +32,4 @@ void print_github(const std::vector<PlacedFinding>& findings, std::ostream& out)
 // 3.13 (log), 3.18 (driver), 3.27 (result), 3.30 (region).
 void print_sarif(const std::vector<PlacedFinding>& findings, std::ostream& out);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
     std::ios::sync_with_stdio(false);
   } catch (const std::bad_alloc&) {
     std::_Exit(
-        zeroplan::out_of_memory());  // the streams are neither what they were nor anything new
+        zeroplan::cli::out_of_memory());  // the streams are neither what they were nor anything new
   }
-  return zeroplan::run_command_line(argc, argv);
+  return zeroplan::cli::run_command_line(argc, argv);
 }

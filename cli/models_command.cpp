@@ -7,7 +7,7 @@
 #include "cli/unknown_model.hpp"
 #include "model/families/hf_config.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 Json counts_json(const Model& model) {
@@ -104,4 +104,4 @@ int run_models(const Arguments& arguments, Streams streams) {
   return kDone;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

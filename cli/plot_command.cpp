@@ -13,7 +13,7 @@
 #include "cli/report/report_request.hpp"
 #include "cli/write_file.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // As plots.js calls them; those behind the first two show a chosen configuration.
@@ -89,4 +89,4 @@ int run_plot(const Arguments& arguments, Streams streams) {
   return exit_code_of(document, streams, words);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

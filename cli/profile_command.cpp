@@ -11,7 +11,7 @@
 #include "runtime/cuda/gpu_profile.hpp"
 #include "runtime/profile/machine_profile.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 std::string value_text(double value) { return fmt::format("{:.4g}", value); }
@@ -98,4 +98,4 @@ int run_profile(const Arguments& arguments, Streams streams) {
   return kDone;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

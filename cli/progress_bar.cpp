@@ -12,7 +12,7 @@
 
 #include "base/diagnostic.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // Of a terminal that does not say, 80.
@@ -111,4 +111,4 @@ SlowNotice::~SlowNotice() {
   waits_.join();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // One line that is written over and over.
 class ProgressBar {
@@ -42,4 +42,4 @@ class SlowNotice {
   std::thread waits_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -3,7 +3,7 @@
 #include "base/check.hpp"
 #include "runtime/processes/secret.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // What stands behind a flag, or in it; nothing where it is not there.
@@ -71,4 +71,4 @@ void tell_other_ranks(const InputError& error, const std::vector<std::string>& w
   tell(error.what(), said_in(words, "--collectives"), said_in(words, "--secret-file"));
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

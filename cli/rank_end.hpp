@@ -11,7 +11,7 @@
 #include "cli/arguments.hpp"
 #include "runtime/processes/join.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // Bad input that the other ranks have heard of.
 class KnownToRanks : public InputError {
@@ -35,4 +35,4 @@ void tell_of_no_input(const std::exception& error, const Arguments& arguments) n
 // alone, because other commands join nobody.
 void tell_other_ranks(const InputError& error, const std::vector<std::string>& words) noexcept;
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

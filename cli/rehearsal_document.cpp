@@ -13,7 +13,7 @@
 #include "model/predict/io_step_result.hpp"
 #include "simulator/simulate.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 using rehearsal::PhaseRow;
@@ -163,4 +163,4 @@ Json to_json(const Rehearsed& rehearsed, const Findings& findings) {
   return document;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

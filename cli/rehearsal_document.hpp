@@ -10,7 +10,7 @@
 #include "cli/rehearsal_work.hpp"
 #include "cli/rehearsed.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // What is said of a rehearsal beside what ran.
 struct Findings {
@@ -25,4 +25,4 @@ Json to_json(const Rehearsed& rehearsed, const Findings& findings);
 // With its line break. Precondition: the scenario was seen.
 std::string measurement_line(const Rehearsed& rehearsed, const Prediction& prediction);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -3,7 +3,7 @@
 #include <array>
 #include <string_view>
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 struct Known {
@@ -55,4 +55,4 @@ Phrase hint_of(const rehearsal::ProgramError& error) {
   return "";
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -6,9 +6,9 @@
 #include "base/phrase.hpp"
 #include "rehearsal/rehearse.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // Empty where nothing is known.
 Phrase hint_of(const rehearsal::ProgramError& error);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

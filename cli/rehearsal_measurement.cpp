@@ -1,7 +1,7 @@
 // A rehearsal as a line of measurements, which `validate` and `calibrate` read.
 #include "cli/rehearsal_document.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 std::string measurement_line(const Rehearsed& rehearsed, const Prediction& prediction) {
   Json line = Json::object();
@@ -42,4 +42,4 @@ std::string measurement_line(const Rehearsed& rehearsed, const Prediction& predi
   return line.dump() + "\n";
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -12,7 +12,7 @@
 #include "model/plan/scenario_reader.hpp"
 #include "tuner/fit_question.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 using rehearsal::Frame;
@@ -51,12 +51,12 @@ Bytes reserve_for(const rehearsal::OutOfMemory& found, const Plan& plan, const S
 void add_changes_of(const Prediction& prediction, RehearsedOom& oom) {
   if (!prediction.result) return;
   try {
-    const Variations variations(parse_scenario(prediction.scenario.document, "what ran"));
+    const tuner::Variations variations(parse_scenario(prediction.scenario.document, "what ran"));
     oom.plan = variations.base();
     PredictOptions options;
     options.reserve = reserve_for(*oom.found, *oom.plan, *prediction.result);
-    oom.base = played(*oom.plan, options);
-    oom.changes = find_remedies(variations, oom.base, options, Resource::gpu_memory);
+    oom.base = tuner::played(*oom.plan, options);
+    oom.changes = tuner::find_remedies(variations, oom.base, options, Resource::gpu_memory);
   } catch (const InputError&) {
     oom.plan.reset();
   } catch (const SizeOverflow&) {
@@ -93,8 +93,8 @@ std::optional<RehearsedOom> out_of_memory_of(const Rehearsed& rehearsed,
   RehearsedOom oom;
   oom.found = &*process->out_of_memory;
   oom.living = &process->living;
-  const std::vector<OomEvent> events = read_oom_text(process->error->message);
-  if (!events.empty()) oom.causes = diagnose(events.front());
+  const std::vector<evidence::OomEvent> events = evidence::read_oom_text(process->error->message);
+  if (!events.empty()) oom.causes = evidence::diagnose(events.front());
   add_changes_of(prediction, oom);
   return oom;
 }
@@ -161,7 +161,7 @@ Json to_json(const RehearsedOom& oom) {
   }
   document["living"] = living;
   Json causes = Json::array();
-  for (const OomCause& cause : oom.causes) {
+  for (const evidence::OomCause& cause : oom.causes) {
     causes.push_back(Json::object({{"code", std::string(cause.code)},
                                    {"text", cause.text.english()},
                                    {"advice", cause.advice.english()}}));
@@ -171,4 +171,4 @@ Json to_json(const RehearsedOom& oom) {
   return document;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -10,16 +10,16 @@
 #include "cli/explain_text.hpp"
 #include "cli/rehearsed.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 struct RehearsedOom {
   const rehearsal::OutOfMemory* found = nullptr;
   const std::vector<rehearsal::LivingRow>* living = nullptr;
-  std::vector<OomCause> causes;
+  std::vector<evidence::OomCause> causes;
   // Absent where the scenario is not known or cannot be predicted.
   std::optional<Plan> plan;
   StepResult base;  // of the plan, on the GPU with what the prediction counts too little taken off
-  Remedies changes;
+  tuner::Remedies changes;
 };
 
 // Absent where no run ended so. What the prediction counts too little beside the rehearsal is taken
@@ -33,4 +33,4 @@ Phrase frames_text(const std::vector<rehearsal::Frame>& frames);
 std::string out_of_memory_text(const RehearsedOom& oom, const Translation& words);
 Json to_json(const RehearsedOom& oom);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

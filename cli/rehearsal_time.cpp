@@ -5,7 +5,7 @@
 #include "cli/table.hpp"
 #include "simulator/trace.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 using rehearsal::RecordedWork;
@@ -20,7 +20,7 @@ const RecordedWork* work_of(const RunRecord& run) {
   return nullptr;
 }
 
-double idle(const TimedStep& step, IdleCause cause) {
+double idle(const TimedStep& step, simulator::IdleCause cause) {
   return step.account.idle[static_cast<std::size_t>(cause)];
 }
 double phase(const TimedStep& step, Phase which) {
@@ -90,7 +90,7 @@ Json to_json(const RehearsedTime& time) {
                        {"optimizer_seconds", phase(step, Phase::step)},
                        {"exposed_communication_seconds", step.exposed_communication.seconds()},
                        {"exposed_offload_seconds", step.exposed_offload.seconds()},
-                       {"gpu_waits_for_host_seconds", idle(step, IdleCause::dispatch)},
+                       {"gpu_waits_for_host_seconds", idle(step, simulator::IdleCause::dispatch)},
                        {"host_seconds", step.account.dispatch},
                        {"host_is_timed", time.host_is_timed},
                        {"bound", std::string(name(kBoundNames, step.bound()))},
@@ -128,7 +128,7 @@ std::string time_text(const RehearsedTime& time,
       step.exposed_communication.seconds(),
       &StepTime::exposed_communication);
   row("waits for offload", step.exposed_offload.seconds(), &StepTime::exposed_offload);
-  row("waits for the host", idle(step, IdleCause::dispatch), nullptr);
+  row("waits for the host", idle(step, simulator::IdleCause::dispatch), nullptr);
   std::string text = table(
       {{"time of a step"}, {"rehearsed", Align::right}, {"predicted", Align::right}}, cells, words);
   text += words.text(counts_text(step.counts));
@@ -140,8 +140,9 @@ std::string time_text(const RehearsedTime& time,
 }
 
 std::string trace_of(const RehearsedTime& time) {
-  const TracedRank rank{"rehearsed step", &time.run->program, &time.run->timeline, false};
-  return chrome_trace(std::span(&rank, 1));
+  const simulator::TracedRank rank{
+      "rehearsed step", &time.run->program, &time.run->timeline, false};
+  return simulator::chrome_trace(std::span(&rank, 1));
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -9,7 +9,7 @@
 #include "cli/rehearsed.hpp"
 #include "rehearsal/timed_step.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 struct RehearsedTime {
   std::optional<rehearsal::TimedRun> run;
@@ -36,4 +36,4 @@ std::string time_text(const RehearsedTime& time,
 // Trace Event Format. Precondition: there is a run.
 std::string trace_of(const RehearsedTime& time);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -9,10 +9,10 @@
 #include "simulator/planned_ranks.hpp"
 #include "simulator/simulate.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
-std::optional<WorkByPhase> rehearsed_work(const Rehearsed& rehearsed) {
+std::optional<simulator::WorkByPhase> rehearsed_work(const Rehearsed& rehearsed) {
   for (const rehearsal::RunRecord& run : rehearsed.runs) {
     for (const rehearsal::ProcessRecord& process : run.processes) {
       if (!process.work.calls.empty()) return rehearsal::count_last_step(process.work);
@@ -22,13 +22,13 @@ std::optional<WorkByPhase> rehearsed_work(const Rehearsed& rehearsed) {
 }
 
 // The program that the prediction played, of the rank that was rehearsed.
-std::optional<WorkByPhase> predicted_work(const Rehearsed& rehearsed,
-                                          const Prediction& prediction) {
+std::optional<simulator::WorkByPhase> predicted_work(const Rehearsed& rehearsed,
+                                                     const Prediction& prediction) {
   if (!prediction.result) return std::nullopt;
   const Plan plan = resolve(parse_scenario(prediction.scenario.document, "what ran"));
-  if (!is_simulated(plan)) return std::nullopt;
-  const RankProgram rank =
-      write_rank_program(plan, step_work(plan), static_cast<int>(rehearsed.rank()));
+  if (!simulator::is_simulated(plan)) return std::nullopt;
+  const simulator::RankProgram rank =
+      simulator::write_rank_program(plan, step_work(plan), static_cast<int>(rehearsed.rank()));
   return count_work(rank.program, rank.steady);
 }
 
@@ -56,12 +56,13 @@ Json to_json(const RehearsedWork& work) {
 
 std::string work_text(const RehearsedWork& work, const Translation& words) {
   if (!work.problem.empty()) return "\n" + words.text(phrase("work of a step: {}\n", work.problem));
-  const std::vector<WorkDifference> found = differences(*work.rehearsed, *work.predicted);
+  const std::vector<simulator::WorkDifference> found =
+      simulator::differences(*work.rehearsed, *work.predicted);
   if (found.empty()) {
     return "\n" + words.text("the simulated step puts the same work on the GPU\n");
   }
   std::vector<std::vector<Phrase>> cells;
-  for (const WorkDifference& difference : found) {
+  for (const simulator::WorkDifference& difference : found) {
     cells.push_back({std::string(name(kPhaseNames, difference.phase)),
                      difference.what,
                      std::to_string(difference.first),
@@ -75,4 +76,4 @@ std::string work_text(const RehearsedWork& work, const Translation& words) {
                       words);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -10,12 +10,12 @@
 #include "cli/rehearsed.hpp"
 #include "simulator/work_count.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 struct RehearsedWork {
-  std::optional<WorkByPhase> rehearsed;
-  std::optional<WorkByPhase> predicted;  // absent where there is no prediction
-  Phrase problem;                        // why something is absent
+  std::optional<simulator::WorkByPhase> rehearsed;
+  std::optional<simulator::WorkByPhase> predicted;  // absent where there is no prediction
+  Phrase problem;                                   // why something is absent
 };
 
 // Of runs whose work was kept with torch's operations around it; of the rank that comes first.
@@ -24,4 +24,4 @@ RehearsedWork work_of(const Rehearsed& rehearsed, const Prediction& prediction);
 Json to_json(const RehearsedWork& work);
 std::string work_text(const RehearsedWork& work, const Translation& words);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -16,7 +16,7 @@
 #include "model/hardware/cluster.hpp"
 #include "model/hardware/known_hardware.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 using rehearsal::Events;
@@ -389,4 +389,4 @@ int run_rehearse(const Arguments& arguments, Streams streams) {
   }
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -8,7 +8,7 @@
 #include "cli/commands.hpp"
 #include "cli/table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr std::string_view kPlace = "{}";
@@ -184,4 +184,4 @@ Json to_json(Find find, const Found& found) {
                        {"tried", tried}});
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -14,7 +14,7 @@
 #include "cli/language/translation.hpp"
 #include "cli/rehearsal_document.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 enum class Find { micro_batch, sequence };
 
@@ -63,4 +63,4 @@ Found find_largest(const SearchRange& range, const std::function<Tried(std::int6
 std::string found_text(Find find, const Found& found, const Translation& words);
 Json to_json(Find find, const Found& found);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

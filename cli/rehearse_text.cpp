@@ -10,7 +10,7 @@
 #include "cli/rehearsal_work.hpp"
 #include "cli/table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 using rehearsal::PhaseRow;
@@ -238,4 +238,4 @@ std::string rehearse_text(const Rehearsed& rehearsed,
   return text + (notes.empty() ? "" : "\n" + words.text(notes));
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -7,10 +7,10 @@
 #include "cli/language/translation.hpp"
 #include "cli/rehearsal_document.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 std::string rehearse_text(const Rehearsed& rehearsed,
                           const Findings& findings,
                           const Translation& words);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

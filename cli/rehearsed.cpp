@@ -9,7 +9,7 @@
 #include "model/plan/scenario_reader.hpp"
 #include "simulator/simulate.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 using rehearsal::Frame;
@@ -147,9 +147,9 @@ Prediction predict(const Rehearsed& rehearsed, std::ostream& log, const Translat
   try {
     const Scenario scenario =
         with_known_model(parse_scenario(prediction.scenario.document, "what ran"), log, words);
-    SimulateOptions options;
+    simulator::SimulateOptions options;
     options.rank = static_cast<int>(rehearsed.rank());
-    prediction.result = simulate(resolve(scenario), options);
+    prediction.result = simulator::simulate(resolve(scenario), options);
   } catch (const InputError& error) {
     const Diagnostic& first = error.diagnostics().front();
     prediction.problem =
@@ -160,4 +160,4 @@ Prediction predict(const Rehearsed& rehearsed, std::ostream& log, const Translat
   return prediction;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -12,7 +12,7 @@
 #include "rehearsal/recorded_scenario.hpp"
 #include "rehearsal/rehearse.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 enum class Outcome { ran, out_of_memory, failed, used_no_gpu };
 
@@ -58,4 +58,4 @@ struct Prediction {
 // known is asked (unknown_model.hpp), which `log` is told.
 Prediction predict(const Rehearsed& rehearsed, std::ostream& log, const Translation& words);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

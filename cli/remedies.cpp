@@ -7,7 +7,7 @@
 #include "model/predict/prediction_parts.hpp"
 #include "model/predict/verdict.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 Phrase list_text(const char* title, const std::vector<Phrase>& lines) {
   if (lines.empty()) return "";
@@ -26,9 +26,9 @@ Phrase because_text(const Plan& plan, const StepResult& result) {
   return text;
 }
 
-Phrase remedy_lines(const std::vector<Remedy>& remedies) {
+Phrase remedy_lines(const std::vector<tuner::Remedy>& remedies) {
   Phrase text;
-  for (const Remedy& remedy : remedies) {
+  for (const tuner::Remedy& remedy : remedies) {
     text += phrase("  - {}:\n    then {}, {} per GPU, {:.0f} tokens/s per GPU{}\n",
                    remedy.change,
                    describe(remedy.best.strategy),
@@ -58,11 +58,11 @@ Phrase slower_text(const StepResult& result, const StepResult& base) {
 
 }  // namespace
 
-Phrase changes_text(const Remedies& changes, const StepResult& base) {
+Phrase changes_text(const tuner::Remedies& changes, const StepResult& base) {
   constexpr std::size_t kMost = 4;
   Phrase text;
   for (std::size_t i = 0; i < std::min(kMost, changes.that_fit.size()); ++i) {
-    const TriedRemedy& one = changes.tried[changes.that_fit[i]];
+    const tuner::TriedRemedy& one = changes.tried[changes.that_fit[i]];
     const StepResult& result = one.outcome->result;
     if (i == 0) text += "what would make it fit, the cheapest first:\n";
     text += phrase("  - {}: GPU {}, host {}, step {}, {}{}\n",
@@ -75,9 +75,9 @@ Phrase changes_text(const Remedies& changes, const StepResult& base) {
   }
   if (!text.empty()) return text;
   std::vector<Phrase> tried;
-  for (const TriedRemedy& one : changes.tried) tried.push_back(one.change);
+  for (const tuner::TriedRemedy& one : changes.tried) tried.push_back(one.change);
   return Phrase("no change that was tried makes it fit, nor all of them together. ") +
          tried_line(tried);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

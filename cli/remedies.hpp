@@ -8,7 +8,7 @@
 #include "tuner/fit.hpp"
 #include "tuner/remedies.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // The title on a line, the sentences below it; nothing where there is none.
 Phrase list_text(const char* title, const std::vector<Phrase>& lines);
@@ -18,13 +18,13 @@ Phrase list_text(const char* title, const std::vector<Phrase>& lines);
 Phrase because_text(const Plan& plan, const StepResult& result);
 
 // Two lines for each: the change, and what then fits.
-Phrase remedy_lines(const std::vector<Remedy>& remedies);
+Phrase remedy_lines(const std::vector<tuner::Remedy>& remedies);
 
 // What else was tried, and is not enough.
 Phrase tried_line(const std::vector<Phrase>& tried);
 
 // Of a plan as it stands, whose own prediction is `base`: what makes it fit, with its price, or
 // what was tried in vain.
-Phrase changes_text(const Remedies& changes, const StepResult& base);
+Phrase changes_text(const tuner::Remedies& changes, const StepResult& base);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

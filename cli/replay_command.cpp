@@ -16,7 +16,7 @@
 #include "evidence/replay.hpp"
 #include "evidence/request_comparison.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
@@ -27,7 +27,8 @@ constexpr Bytes kSmallestRequest = Bytes::mib(1);
 constexpr std::size_t kShownDifferences = 20;
 
 // The device whose history is the longest.
-const RecordedDevice& main_device(const RecordedMemory& memory, const std::string& file) {
+const evidence::RecordedDevice& main_device(const evidence::RecordedMemory& memory,
+                                            const std::string& file) {
   const auto longest = std::max_element(
       memory.devices.begin(), memory.devices.end(), [](const auto& a, const auto& b) {
         return a.history.size() < b.history.size();
@@ -40,21 +41,21 @@ const RecordedDevice& main_device(const RecordedMemory& memory, const std::strin
                     "call torch.cuda.memory._record_memory_history() before training"});
 }
 
-const char* words_for(RequestDifferenceKind kind) {
+const char* words_for(evidence::RequestDifferenceKind kind) {
   switch (kind) {
-    case RequestDifferenceKind::recorded_only:
+    case evidence::RequestDifferenceKind::recorded_only:
       return "recorded only";
-    case RequestDifferenceKind::simulated_only:
+    case evidence::RequestDifferenceKind::simulated_only:
       return "simulated only";
-    case RequestDifferenceKind::stream:
+    case evidence::RequestDifferenceKind::stream:
       return "on another stream";
-    case RequestDifferenceKind::lifetime:
+    case evidence::RequestDifferenceKind::lifetime:
       break;
   }
   return "freed earlier or later";
 }
 
-void print_comparison(const RequestComparison& comparison,
+void print_comparison(const evidence::RequestComparison& comparison,
                       const Translation& words,
                       std::ostream& out) {
   out << words.text(fmt::format(
@@ -67,7 +68,7 @@ void print_comparison(const RequestComparison& comparison,
              comparison.other_lifetime))
       << "\n";
   for (std::size_t i = 0; i < std::min(kShownDifferences, comparison.differences.size()); ++i) {
-    const RequestDifference& difference = comparison.differences[i];
+    const evidence::RequestDifference& difference = comparison.differences[i];
     out << fmt::format("{:>11.2f} MiB x {:<6} {:<24} {}  {}\n",
                        static_cast<double>(difference.size.count()) / kMib,
                        difference.times,
@@ -83,10 +84,10 @@ int run_comparison(const std::string& recorded,
                    const Arguments& arguments,
                    Streams streams) {
   const std::string simulated = read_text_file(other, kLargestFile);
-  const RecordedMemory one = read_recorded_memory(recorded, file);
-  const RecordedMemory two = read_recorded_memory(simulated, other);
-  const RequestComparison comparison =
-      compare_requests(main_device(one, file), main_device(two, other), kSmallestRequest, file);
+  const evidence::RecordedMemory one = evidence::read_recorded_memory(recorded, file);
+  const evidence::RecordedMemory two = evidence::read_recorded_memory(simulated, other);
+  const evidence::RequestComparison comparison = evidence::compare_requests(
+      main_device(one, file), main_device(two, other), kSmallestRequest, file);
   if (arguments.json) {
     streams.out << to_json(comparison).dump(2) << "\n";
   } else {
@@ -99,11 +100,11 @@ int run_allocator_replay(const std::string& snapshot,
                          const std::string& file,
                          const Arguments& arguments,
                          Streams streams) {
-  const std::vector<AllocatorReplay> replays = replay_allocator(snapshot, file);
+  const std::vector<evidence::AllocatorReplay> replays = evidence::replay_allocator(snapshot, file);
   const Translation words(arguments.language);
   bool equal = true;
   if (arguments.json) streams.out << to_json(replays).dump(2) << "\n";
-  for (const AllocatorReplay& replay : replays) {
+  for (const evidence::AllocatorReplay& replay : replays) {
     equal = equal && replay.difference.empty();
     if (arguments.json) continue;
     streams.out
@@ -130,8 +131,8 @@ int run_replay(const Arguments& arguments, Streams streams) {
   if (const auto other = arguments.text("against")) {
     return run_comparison(bytes, file, *other, arguments, streams);
   }
-  if (is_pickle(bytes)) return run_allocator_replay(bytes, file, arguments, streams);
-  const ReplayReport report = replay_text(bytes, file);
+  if (evidence::is_pickle(bytes)) return run_allocator_replay(bytes, file, arguments, streams);
+  const evidence::ReplayReport report = evidence::replay_text(bytes, file);
   const Translation words(arguments.language);
   for (const Diagnostic& problem : report.bad_lines) {
     streams.log << words.text(to_string(problem)) << "\n";
@@ -139,7 +140,7 @@ int run_replay(const Arguments& arguments, Streams streams) {
   if (arguments.json) {
     streams.out << to_json(report).dump(2) << "\n";
   } else {
-    for (const ReplayMismatch& mismatch : report.mismatches) {
+    for (const evidence::ReplayMismatch& mismatch : report.mismatches) {
       streams.out << printable(mismatch.id) << " step " << mismatch.step << " event "
                   << mismatch.event << ": expected " << printable(mismatch.expected) << ", got "
                   << printable(mismatch.got) << "\n";
@@ -151,4 +152,4 @@ int run_replay(const Arguments& arguments, Streams streams) {
   return report.bad_lines.empty() ? kDone : kSomeBadLines;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -7,7 +7,7 @@
 #include "cli/report/report_request.hpp"
 #include "cli/write_file.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 int run_report(const Arguments& arguments, Streams streams) {
   const Translation words(arguments.language);
@@ -32,4 +32,4 @@ int run_report(const Arguments& arguments, Streams streams) {
   return exit_code_of(document, streams, words);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

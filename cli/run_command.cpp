@@ -6,7 +6,7 @@
 #include "cli/embedded_run.hpp"
 #include "cli/table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 using runtime::Place;
@@ -101,4 +101,4 @@ int run_run(const Arguments& arguments, Streams streams) {
   });
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

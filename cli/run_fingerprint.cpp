@@ -5,7 +5,7 @@
 #include "base/json.hpp"
 #include "runtime/data/fnv1a.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 std::int64_t number_of(auto enumerator) { return static_cast<std::int64_t>(enumerator); }
@@ -163,4 +163,4 @@ runtime::Fingerprint curve_of(const EmbeddedRun& run,
   return print;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -13,7 +13,7 @@
 #include "cli/embedded_plan.hpp"
 #include "runtime/train/fingerprint.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // Precondition: `setup.curve` is its curve_of(). Throws InputError where --weights cannot be read.
 runtime::Fingerprint fingerprint_of(const EmbeddedRun& run,
@@ -29,4 +29,4 @@ runtime::Fingerprint curve_of(const EmbeddedRun& run,
                               const Arguments& arguments,
                               const runtime::TrainingSetup& setup);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -5,7 +5,7 @@
 #include "base/diagnostic.hpp"
 #include "cli/commands.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 runtime::cuda::Gpus said_gpus(const Arguments& arguments, const char* without) {
   const auto said = arguments.text("device");
@@ -33,4 +33,4 @@ runtime::cuda::Gpus said_gpus(const Arguments& arguments, const char* without) {
   return gpus;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -5,7 +5,7 @@
 #include "cli/language/translation.hpp"
 #include "model/plan/plan.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 int run_scenario(const Arguments& arguments, Streams streams) {
   const Scenario scenario = scenario_of(arguments);
@@ -21,4 +21,4 @@ int run_scenario(const Arguments& arguments, Streams streams) {
   return kDone;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -10,7 +10,7 @@
 #include "base/diagnostic.hpp"
 #include "cli/table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // The values of an option that may be said several times.
@@ -38,15 +38,15 @@ std::optional<Bytes> bytes(const Arguments& arguments, const std::string& option
   return Bytes::nearest(parse_cluster_flag(size, *said).as_number());
 }
 
-Objective objective_of(const Arguments& arguments) {
+tuner::Objective objective_of(const Arguments& arguments) {
   const auto said = arguments.text("objective");
-  if (!said) return Objective::throughput;
-  if (const auto known = find(kObjectiveNames, std::string_view(*said))) return *known;
+  if (!said) return tuner::Objective::throughput;
+  if (const auto known = find(tuner::kObjectiveNames, std::string_view(*said))) return *known;
   throw InputError({kCommandLine,
                     "--objective",
                     "throughput, memory, gpus or cost",
                     in_quotes(*said),
-                    did_you_mean(*said, kObjectiveNames.names)});
+                    did_you_mean(*said, tuner::kObjectiveNames.names)});
 }
 
 // --max-gpu-memory is the GPU's memory less what is reserved.
@@ -63,7 +63,7 @@ void take_gpu_limits(const Arguments& arguments, Bytes capacity, PredictOptions&
 }
 
 // A batch size that flags say twice, and differently, is a mistake; a file's may be replaced.
-void check_said_once(const Scenario& scenario, const SearchWords& words) {
+void check_said_once(const Scenario& scenario, const tuner::SearchWords& words) {
   struct Same {
     ScenarioKey key;
     std::string_view name, short_name, key_of_file;
@@ -97,15 +97,15 @@ void check_said_once(const Scenario& scenario, const SearchWords& words) {
 
 }  // namespace
 
-TuneOptions tune_options_of(const Arguments& arguments,
-                            const Scenario& scenario,
-                            const SearchCounts& counts) {
-  TuneOptions options = usual_tune_options(counts, arguments.real("gap", 0.0, 0.5));
+tuner::TuneOptions tune_options_of(const Arguments& arguments,
+                                   const Scenario& scenario,
+                                   const tuner::SearchCounts& counts) {
+  tuner::TuneOptions options = tuner::usual_tune_options(counts, arguments.real("gap", 0.0, 0.5));
   options.words.fix = texts(arguments, "fix");
   options.words.search = texts(arguments, "search");
   check_said_once(scenario, options.words);
   options.objective = objective_of(arguments);
-  SearchOptions& search = options.search;
+  tuner::SearchOptions& search = options.search;
   PredictOptions& predict = search.limits.predict;
   predict.confidence = arguments.real("confidence", 0.01, 0.9999).value_or(predict.confidence);
   if (arguments.has("reserve") || arguments.has("max-gpu-memory")) {
@@ -119,7 +119,9 @@ TuneOptions tune_options_of(const Arguments& arguments,
   return options;
 }
 
-void show_progress(const SearchProgress& progress, ProgressBar& bar, const Translation& words) {
+void show_progress(const tuner::SearchProgress& progress,
+                   ProgressBar& bar,
+                   const Translation& words) {
   const double done = static_cast<double>(progress.evaluated + progress.pruned) /
                       static_cast<double>(std::max<std::int64_t>(1, progress.points));
   const std::string text = words.text(phrase("{} simulated, {:.1f} % of {} points left",
@@ -144,4 +146,4 @@ int nothing_found(bool all_known, const Streams& streams, const Translation& wor
   return kInternalError;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -6,17 +6,19 @@
 #include "cli/progress_bar.hpp"
 #include "tuner/tune.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // Throws InputError.
-TuneOptions tune_options_of(const Arguments& arguments,
-                            const Scenario& scenario,
-                            const SearchCounts& counts);
+tuner::TuneOptions tune_options_of(const Arguments& arguments,
+                                   const Scenario& scenario,
+                                   const tuner::SearchCounts& counts);
 
-void show_progress(const SearchProgress& progress, ProgressBar& bar, const Translation& words);
+void show_progress(const tuner::SearchProgress& progress,
+                   ProgressBar& bar,
+                   const Translation& words);
 
 // The exit code of a search that found nothing: whether something fits is known only where all was
 // looked at or left out by bounds; where it is not, `log` is told why.
 int nothing_found(bool all_known, const Streams& streams, const Translation& words);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -34,7 +34,7 @@
 #include "tuner/io_fit_answer.hpp"
 #include "tuner/remedies.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr std::size_t kLongestLine = std::size_t{16} << 20;
@@ -56,7 +56,7 @@ struct Answer {
 struct BatchQuestion {
   std::string file;
   const Arguments& arguments;
-  const SimulateOptions& options;
+  const simulator::SimulateOptions& options;
   CheckpointOptions checkpoint;
   std::ostream& log;
   Translation words;
@@ -103,7 +103,7 @@ Answer answer_to(const InputLine& line, const BatchQuestion& all) {
     const Scenario scenario = with_known_model(
         with_flags(parse_scenario(document, all.file), all.arguments), all.log, all.words);
     const Plan plan = resolve(scenario);
-    const StepResult result = simulate(plan, all.options);
+    const StepResult result = simulator::simulate(plan, all.options);
     return {step_document(plan, result, all.checkpoint).dump() + "\n", "", result.fits};
   } catch (const InputError& error) {
     return bad_line(id, line, error, all);
@@ -227,7 +227,7 @@ class Batch {
 // command.
 int run_batch(const std::string& file,
               const Arguments& arguments,
-              const SimulateOptions& options,
+              const simulator::SimulateOptions& options,
               Streams streams) {
   if (arguments.scenario_file) {
     throw InputError({kCommandLine,
@@ -270,14 +270,14 @@ void write_recordings(const Arguments& arguments,
   const auto trace = arguments.text("trace");
   const auto snapshot = arguments.text("memory-snapshot");
   if (!trace && !snapshot) return;
-  if (!is_simulated(plan)) {
+  if (!simulator::is_simulated(plan)) {
     throw InputError({kCommandLine,
                       trace ? "--trace" : "--memory-snapshot",
                       "a DeepSpeed or FSDP engine whose drives are known",
                       "a plan that is predicted by analytic estimates",
                       ""});
   }
-  const Recording recording = record_run(plan, result);
+  const simulator::Recording recording = simulator::record_run(plan, result);
   const auto write = [&](const std::string& path, const std::string& text) {
     write_file(path, text);
     streams.log << "wrote " << path << "\n";
@@ -289,7 +289,7 @@ void write_recordings(const Arguments& arguments,
 }  // namespace
 
 int run_simulate(const Arguments& arguments, Streams streams) {
-  SimulateOptions options;
+  simulator::SimulateOptions options;
   double& confidence = options.predict.confidence;
   confidence = arguments.real("confidence", 0.01, 0.9999).value_or(confidence);
   if (const auto rank = arguments.integer("rank", 0, kMostClusterRanks)) {
@@ -309,12 +309,13 @@ int run_simulate(const Arguments& arguments, Streams streams) {
   options.predict.checkpoint_bandwidth = checkpoint.bandwidth;
   const Scenario scenario = scenario_of(arguments);
   const Plan plan = resolve(scenario);
-  StepResult result = simulate(plan, options);
+  StepResult result = simulator::simulate(plan, options);
   write_recordings(arguments, plan, result, streams);
-  Remedies remedies;
-  if (!result.fits) remedies = find_remedies(Variations(scenario), result, options.predict);
+  tuner::Remedies remedies;
+  if (!result.fits)
+    remedies = tuner::find_remedies(tuner::Variations(scenario), result, options.predict);
   if (arguments.json) {
-    streams.out << simulated_document(plan, result, checkpoint, std::move(remedies)).dump(2)
+    streams.out << tuner::simulated_document(plan, result, checkpoint, std::move(remedies)).dump(2)
                 << "\n";
   } else {
     const Translation words(arguments.language);
@@ -324,4 +325,4 @@ int run_simulate(const Arguments& arguments, Streams streams) {
   return arguments.has("require-fit") && !result.fits ? kAnswerIsNo : kDone;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -11,7 +11,7 @@
 #include "model/predict/verdict.hpp"
 #include "tuner/fit_ranking.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 Phrase run_phases_text(const RunPhases& run) {
@@ -61,7 +61,7 @@ Phrase limit_text(const Limit& limit) {
 
 namespace {
 
-Phrase verdict_text(const Plan& plan, const StepResult& result, const Remedies& remedies) {
+Phrase verdict_text(const Plan& plan, const StepResult& result, const tuner::Remedies& remedies) {
   Phrase text =
       phrase("{}{}: probability {}\n",
              result.fits ? "fits" : "does not fit",
@@ -85,7 +85,7 @@ Phrase verdict_text(const Plan& plan, const StepResult& result, const Remedies& 
 // What a full GPU costs: the allocator gives memory back to the driver and takes it again.
 Phrase limit_lines(const StepResult& result) {
   Phrase text;
-  if (result.fits && is_at_limit(result)) {
+  if (result.fits && tuner::is_at_limit(result)) {
     text += "at the GPU's limit: within the model's error of its memory\n";
   }
   if (result.gpu.allocator_flushes > 0) {
@@ -179,7 +179,7 @@ Phrase job_lines(const std::optional<JobTime>& job) {
 
 std::string simulate_text(const Plan& plan,
                           const StepResult& result,
-                          const Remedies& remedies,
+                          const tuner::Remedies& remedies,
                           const std::optional<CheckpointPrediction>& checkpoint,
                           const Translation& words) {
   const GpuMemory& gpu = result.gpu;
@@ -210,4 +210,4 @@ std::string simulate_text(const Plan& plan,
   return text + words.text(rest);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -11,7 +11,7 @@
 #include "model/predict/step_result.hpp"
 #include "tuner/remedies.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // A line: what there must be of a resource and what there is; of a pool of buffers, what is wrong.
 Phrase limit_text(const Limit& limit);
@@ -23,8 +23,8 @@ Phrase job_lines(const std::optional<JobTime>& job);
 // `remedies`: where it does not fit.
 std::string simulate_text(const Plan& plan,
                           const StepResult& result,
-                          const Remedies& remedies,
+                          const tuner::Remedies& remedies,
                           const std::optional<CheckpointPrediction>& checkpoint,
                           const Translation& words);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

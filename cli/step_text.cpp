@@ -8,7 +8,7 @@
 #include "model/plan/trainer.hpp"
 #include "tuner/fit_ranking.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 namespace {
 
@@ -68,7 +68,7 @@ Phrase other_releases_text(const Plan& plan) {
   return phrase(", with other releases ({})", plan.software.conflicts.front());
 }
 
-Phrase lack_text(const StrategyResult& row) {
+Phrase lack_text(const tuner::StrategyResult& row) {
   const Limit& limit = row.result.limits.front();
   const Phrase needs = needs_text(limit);
   const std::string what = plain_name(name(kResourceNames, limit.resource));
@@ -88,7 +88,7 @@ Phrase generation_text(const Plan& plan) {
 Phrase at_limit_text(const StepResult& result) {
   constexpr double kWorthALine = 1.0;  // percent
   const double share = 100.0 * (result.step.device_memory / result.step.total);
-  if (is_at_limit(result)) {
+  if (tuner::is_at_limit(result)) {
     return phrase(
         "  at limit     within the model's error of the GPU's memory; giving memory back takes "
         "{:.0f} % of a step\n",
@@ -101,4 +101,4 @@ Phrase at_limit_text(const StepResult& result) {
       share);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

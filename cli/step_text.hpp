@@ -8,7 +8,7 @@
 #include "model/predict/step_result.hpp"
 #include "tuner/fit_answer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // What a node needs, compared with the host memory that the question states; where it states none,
 // beside what such nodes usually have.
@@ -28,7 +28,7 @@ Phrase needs_text(const Limit& limit);
 Phrase other_releases_text(const Plan& plan);
 
 // "ZeRO-2 does not: GPU memory needs 78.4 GiB and a margin of 3.1 GiB (95 %), has 79.2 GiB".
-Phrase lack_text(const StrategyResult& row);
+Phrase lack_text(const tuner::StrategyResult& row);
 
 // Where the trainer generates, whose seconds no step has: said before the step's time. Else
 // nothing.
@@ -38,4 +38,4 @@ Phrase generation_text(const Plan& plan);
 // costs. Else nothing.
 Phrase at_limit_text(const StepResult& result);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -9,7 +9,7 @@
 #include "base/check.hpp"
 #include "base/diagnostic.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // Columns a UTF-8 text takes on a terminal: CJK and full-width characters take two.
@@ -125,4 +125,4 @@ std::string seconds_text(Seconds time) {
 
 std::string percent_text(double ratio) { return fmt::format("{:.1f} %", ratio * 100.0); }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

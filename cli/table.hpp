@@ -8,7 +8,7 @@
 #include "base/units.hpp"
 #include "cli/language/translation.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 enum class Align { left, right };
 
@@ -36,4 +36,4 @@ std::string fixed_text(double value, int digits);
 std::string gib_number(Bytes bytes);          // "31.4", under a title that names GiB
 std::string plain_name(std::string_view id);  // "optimizer_states" -> "optimizer states"
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -5,7 +5,7 @@
 
 #include "base/plain_text.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // Printable ASCII, line breaks, tabs: nearly everything that is printed.
@@ -51,7 +51,7 @@ bool TerminalText::write(std::string_view text) {
     const bool safe = character.length > 0 && !is_steering(character.code);
     const bool good = safe                    ? put(text.substr(0, character.length))
                       : character.length == 0 ? put(escaped_byte(text[0]))
-                                              : put(escaped(character.code));
+                                              : put(zeroplan::escaped(character.code));
     if (!good) return false;
     text.remove_prefix(std::max<std::size_t>(character.length, 1));
   }
@@ -75,4 +75,4 @@ int TerminalText::sync() {
   return target_->pubsync();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -7,7 +7,7 @@
 #include <streambuf>
 #include <string>
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // Stands between a stream and where it writes: characters that steer a terminal (is_steering) come
 // out as \x1b or \u202e, bytes that are no UTF-8 as \xff; line breaks and tabs stay. JSON passes
@@ -35,4 +35,4 @@ class TerminalText : public std::streambuf {
   std::string cut_;  // the beginning of a character whose other bytes have not come yet
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

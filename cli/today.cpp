@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 std::string today() {
   const std::chrono::year_month_day date(
@@ -15,4 +15,4 @@ std::string today() {
                      static_cast<unsigned>(date.day()));
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

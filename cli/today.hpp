@@ -3,9 +3,9 @@
 
 #include <string>
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // "2026-11-22", in UTC.
 std::string today();
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -9,7 +9,7 @@
 #include "cli/arguments.hpp"
 #include "rehearsal/process.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // So many are counted: what a dataset keeps are 512 quantiles (model/plan/resolve_dataset.cpp).
@@ -82,4 +82,4 @@ Json tokenized_dataset(const std::string& file, const std::string& tokenizer) {
   return counted;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

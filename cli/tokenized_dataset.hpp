@@ -6,10 +6,10 @@
 
 #include "base/json.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // `samples` and `lengths` of a scenario's dataset. Throws InputError where there is no Python with
 // tokenizers, and for what it cannot read.
 Json tokenized_dataset(const std::string& file, const std::string& tokenizer);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -18,7 +18,7 @@
 #include "rehearsal/torch_install.hpp"
 #include "rehearsal/trace.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr std::size_t kSizes = 3;
@@ -212,4 +212,4 @@ int run_trace(const Arguments& arguments, Streams streams) {
   return kDone;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -15,7 +15,7 @@
 #include "model/hardware/cluster.hpp"
 #include "runtime/cuda/hardware.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr int kMeasuredSteps = 10;
@@ -193,4 +193,4 @@ runtime::TrainingOptions options_of(const EmbeddedRun& run,
   return options;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -9,7 +9,7 @@
 #include "runtime/data/tokens.hpp"
 #include "runtime/train/trainer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // --device-memory: what each rank's device has; infinite where nobody says.
 Bytes device_memory(const Arguments& arguments);
@@ -31,4 +31,4 @@ runtime::TrainingOptions options_of(const EmbeddedRun& run,
                                     const Arguments& arguments,
                                     std::ostream& log);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -27,7 +27,7 @@
 #include "tuner/io_tune_answer.hpp"
 #include "tuner/tune.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 double gpu_hours_per_million(const StepResult& result) {
@@ -38,10 +38,10 @@ std::string grouped(std::int64_t count) { return count_text(count); }
 
 Phrase strategy_text(const Plan& plan) {
   return phrase("{}, micro-batch {} x accumulation {}",
-                describe(Strategy{plan.engine.stage,
-                                  plan.engine.offload_optimizer.device,
-                                  plan.engine.offload_parameter.device,
-                                  plan.workload.activation_checkpointing}),
+                describe(tuner::Strategy{plan.engine.stage,
+                                         plan.engine.offload_optimizer.device,
+                                         plan.engine.offload_parameter.device,
+                                         plan.workload.activation_checkpointing}),
                 plan.workload.micro_batch_size,
                 plan.workload.gradient_accumulation_steps);
 }
@@ -57,8 +57,8 @@ Phrase tune_question_line(const Plan& plan) {
 }
 
 // The words for what was chosen: fastest, smallest, simplest within the gap.
-Phrase choice_text(const TuneAnswer& answer, const TuneOptions& options) {
-  const bool memory = options.objective == Objective::memory;
+Phrase choice_text(const tuner::TuneAnswer& answer, const tuner::TuneOptions& options) {
+  const bool memory = options.objective == tuner::Objective::memory;
   if (!answer.top) {
     return memory ? "smallest of what was simulated" : "fastest of what was simulated";
   }
@@ -72,8 +72,8 @@ Phrase choice_text(const TuneAnswer& answer, const TuneOptions& options) {
 
 Phrase knobs_text(const Json& chosen);
 
-Phrase top_line(const FrontPoint& top, bool memory) {
-  const Evaluated& item = top.seen;
+Phrase top_line(const tuner::FrontPoint& top, bool memory) {
+  const tuner::Evaluated& item = top.seen;
   const Phrase knobs = knobs_text(top.chosen);
   Phrase what = strategy_text(top.plan);
   if (!knobs.empty()) what = phrase("{}, {}", what, knobs);
@@ -96,8 +96,8 @@ Phrase cost_text(const StepResult& result, std::optional<double> price) {
   return text;
 }
 
-Phrase best_text(const TuneAnswer& answer,
-                 const TuneOptions& options,
+Phrase best_text(const tuner::TuneAnswer& answer,
+                 const tuner::TuneOptions& options,
                  std::optional<double> price) {
   const Plan& plan = *answer.plan;
   const StepResult& result = answer.result;
@@ -120,9 +120,9 @@ Phrase best_text(const TuneAnswer& answer,
       name(kPhaseNames, result.gpu.peak_phase),
       host_memory_text(plan, result),
       probability_text(result));
-  if (answer.top) text += top_line(*answer.top, options.objective == Objective::memory);
+  if (answer.top) text += top_line(*answer.top, options.objective == tuner::Objective::memory);
   text += job_lines(result.job) + at_limit_text(result);
-  if (options.objective == Objective::cost || price) {
+  if (options.objective == tuner::Objective::cost || price) {
     text += phrase("  cost         {}\n", cost_text(result, price));
   }
   if (answer.needs.any()) {
@@ -148,7 +148,7 @@ Phrase best_text(const TuneAnswer& answer,
   return text;
 }
 
-Phrase impact_line(const KnobImpact& impact) {
+Phrase impact_line(const tuner::KnobImpact& impact) {
   Phrase text = phrase("  - {}", impact.key + " " + impact.value);
   const char* separator = ": ";
   if (!impact.other.empty()) {
@@ -165,28 +165,28 @@ Phrase impact_line(const KnobImpact& impact) {
   return text + "\n";
 }
 
-Phrase impacts_text(const TuneAnswer& answer) {
+Phrase impacts_text(const tuner::TuneAnswer& answer) {
   if (answer.impacts.empty()) return "";
   Phrase text = "\nWhat matters most:\n";
-  for (const KnobImpact& impact : answer.impacts) text += impact_line(impact);
+  for (const tuner::KnobImpact& impact : answer.impacts) text += impact_line(impact);
   return text;
 }
 
 // A line for each thing that there was no time for.
-Phrase cut_off_text(const TuneAnswer& answer) {
+Phrase cut_off_text(const tuner::TuneAnswer& answer) {
   Phrase text;
-  for (const Reason reason : answer.cut_off) {
+  for (const tuner::Reason reason : answer.cut_off) {
     switch (reason) {
-      case Reason::impacts:
+      case tuner::Reason::impacts:
         text += "no time to look for what matters most\n";
         break;
-      case Reason::headroom:
+      case tuner::Reason::headroom:
         text += "no time to look for the headroom\n";
         break;
-      case Reason::fewest_gpus:
+      case tuner::Reason::fewest_gpus:
         text += "no time to look for the fewest GPUs\n";
         break;
-      case Reason::nearest:
+      case tuner::Reason::nearest:
         text += "no time to look for the nearest that fits\n";
         break;
     }
@@ -195,14 +195,14 @@ Phrase cut_off_text(const TuneAnswer& answer) {
 }
 
 // How sure the answer is.
-Phrase proof_text(const TuneAnswer& answer, const TuneOptions& options) {
-  const SearchResult& search = answer.search;
+Phrase proof_text(const tuner::TuneAnswer& answer, const tuner::TuneOptions& options) {
+  const tuner::SearchResult& search = answer.search;
   Phrase text = phrase("\n{} points: {} simulated, {} left out",
                        grouped(search.points),
                        grouped(search.evaluated),
                        grouped(search.pruned));
   if (search.unseen > 0) text.append(phrase(", {} not looked at", grouped(search.unseen)));
-  const bool memory = options.objective == Objective::memory;
+  const bool memory = options.objective == tuner::Objective::memory;
   if (search.interrupted || search.out_of_time) {
     text.append(search.interrupted ? "; interrupted" : "; cut by --time-limit");
     return text + (search.best ? ", so this is the best so far\n" : "\n");
@@ -242,9 +242,9 @@ Phrase sample_text(const Json& sample) {
   return phrase_list(parts);
 }
 
-Phrase tally_text(const TuneAnswer& answer) {
-  std::vector<std::pair<Phrase, TallyRow>> rows(answer.search.tally.begin(),
-                                                answer.search.tally.end());
+Phrase tally_text(const tuner::TuneAnswer& answer) {
+  std::vector<std::pair<Phrase, tuner::TallyRow>> rows(answer.search.tally.begin(),
+                                                       answer.search.tally.end());
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
     return a.second.count > b.second.count;
   });
@@ -262,7 +262,7 @@ Phrase tally_text(const TuneAnswer& answer) {
 // first.
 constexpr double kAlike = 0.02;
 
-bool alike(const Evaluated& a, const Evaluated& b) {
+bool alike(const tuner::Evaluated& a, const tuner::Evaluated& b) {
   const auto close = [](double x, double y) { return std::abs(x - y) <= kAlike * std::abs(x); };
   return close(a.tokens_per_second, b.tokens_per_second) &&
          close(static_cast<double>(a.gpu_memory.count()),
@@ -291,13 +291,13 @@ Phrase knobs_text(const Json& chosen) {
   return phrase_list(knobs);
 }
 
-std::string pareto_text(const TuneAnswer& answer, const Translation& words) {
+std::string pareto_text(const tuner::TuneAnswer& answer, const Translation& words) {
   constexpr std::size_t kShown = 8;
-  std::vector<const FrontPoint*> shown;
+  std::vector<const tuner::FrontPoint*> shown;
   std::map<std::string, int> of_strategy;
-  for (const FrontPoint& point : answer.pareto) {
+  for (const tuner::FrontPoint& point : answer.pareto) {
     if (shown.size() == kShown) break;
-    const bool seen = std::any_of(shown.begin(), shown.end(), [&](const FrontPoint* other) {
+    const bool seen = std::any_of(shown.begin(), shown.end(), [&](const tuner::FrontPoint* other) {
       return alike(other->seen, point.seen);
     });
     if (seen) continue;
@@ -306,8 +306,8 @@ std::string pareto_text(const TuneAnswer& answer, const Translation& words) {
   }
   if (shown.size() < 2) return "";
   std::vector<std::vector<Phrase>> rows;
-  for (const FrontPoint* point : shown) {
-    const Evaluated& item = point->seen;
+  for (const tuner::FrontPoint* point : shown) {
+    const tuner::Evaluated& item = point->seen;
     const Phrase strategy = strategy_text(point->plan);
     rows.push_back({strategy,
                     fixed_text(item.tokens_per_second, 0),
@@ -325,8 +325,8 @@ std::string pareto_text(const TuneAnswer& answer, const Translation& words) {
                words);
 }
 
-Phrase nothing_text(const TuneAnswer& answer) {
-  const SearchResult& search = answer.search;
+Phrase nothing_text(const tuner::TuneAnswer& answer) {
+  const tuner::SearchResult& search = answer.search;
   const bool unknown = search.interrupted || search.out_of_time || search.stalled;
   Phrase text = unknown ? "nothing found so far that fits\n" : "no: nothing in the space fits\n";
   if (answer.nearest) {
@@ -344,8 +344,8 @@ Phrase nothing_text(const TuneAnswer& answer) {
 }
 
 // price: of a GPU-hour.
-std::string tune_text(const TuneAnswer& answer,
-                      const TuneOptions& options,
+std::string tune_text(const tuner::TuneAnswer& answer,
+                      const tuner::TuneOptions& options,
                       std::optional<double> price,
                       const Translation& words) {
   const Phrase why = cut_off_text(answer) + proof_text(answer, options) + tally_text(answer);
@@ -360,7 +360,7 @@ std::string tune_text(const TuneAnswer& answer,
                     list_text("Warnings", answer.result.warnings));
 }
 
-void write_answer(const TuneAnswer& answer,
+void write_answer(const tuner::TuneAnswer& answer,
                   const Arguments& arguments,
                   const Output& output,
                   std::ostream& log) {
@@ -368,7 +368,7 @@ void write_answer(const TuneAnswer& answer,
     return write_plan(*answer.plan, answer.scenario, answer.result, arguments, output, log);
   }
   const Translation words(arguments.language);
-  const SearchResult& search = answer.search;
+  const tuner::SearchResult& search = answer.search;
   const bool unknown = search.interrupted || search.out_of_time || search.stalled;
   const Phrase why = unknown ? "nothing found so far that fits" : "nothing fits";
   log << words.text(phrase("nothing written to {}: {}", output.path, why)) << "\n";
@@ -379,16 +379,16 @@ void write_answer(const TuneAnswer& answer,
 int run_tune(const Arguments& arguments, Streams streams) {
   const Translation words(arguments.language);
   const Scenario scenario = scenario_of(arguments);
-  TuneOptions options = tune_options_of(arguments, scenario, kTuneCounts);
+  tuner::TuneOptions options = tune_options_of(arguments, scenario, tuner::kTuneCounts);
   const auto price = arguments.real("price", 0.0, 1e9);
   const std::optional<Output> output = output_of(arguments);
   if (output) require_output(arguments, *output);
-  TuneAnswer answer;
+  tuner::TuneAnswer answer;
   {
     std::optional<InterruptGuard> guard;  // before the search there is nothing to keep
     ProgressBar bar(streams.log);
     options.search.interrupted = &InterruptGuard::flag();
-    options.search.on_progress = [&](const SearchProgress& progress) {
+    options.search.on_progress = [&](const tuner::SearchProgress& progress) {
       if (!guard) guard.emplace();
       show_progress(progress, bar, words);
     };
@@ -406,4 +406,4 @@ int run_tune(const Arguments& arguments, Streams streams) {
   return nothing_found(!answer.search.out_of_time && !answer.search.stalled, streams, words);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -3,8 +3,8 @@
 
 #include "cli/arguments.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 int run_tune(const Arguments& arguments, Streams streams);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -24,7 +24,7 @@
 #include "rehearsal/rehearse.hpp"
 #include "rehearsal/trace.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -85,7 +85,7 @@ fs::path place_of(const UnknownModel& model,
   }
   key.add(static_cast<std::uint64_t>(request.longer_than));
   add(key, model.config.dump());
-  for (const EmbeddedFile& file : rehearsal_files()) {
+  for (const EmbeddedFile& file : rehearsal::rehearsal_files()) {
     if (file.path.find("/zeroplan_trace/") != std::string_view::npos) add(key, file.text);
   }
   return fs::path(rehearsal::cache_folder()) / "traced" /
@@ -187,4 +187,4 @@ void trace_unknown_model(Arguments& arguments, std::ostream& log, const Translat
   arguments.flags.set(ScenarioKey::model, std::move(traced->document), {traced->place, ""});
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

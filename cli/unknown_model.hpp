@@ -13,7 +13,7 @@
 #include "model/transformer.hpp"
 #include "rehearsal/trace.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // The document that `zeroplan trace` makes of a config whose memory and time are not known.
 struct TracedModel {
@@ -42,4 +42,4 @@ Scenario with_known_model(Scenario scenario, std::ostream& log, const Translatio
 // `arguments` with the document in the place of their model.
 void trace_unknown_model(Arguments& arguments, std::ostream& log, const Translation& words);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -8,16 +8,16 @@
 #include "evidence/validate.hpp"
 #include "model/cost/profile.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 namespace {
 
 // Read once, so that what is wrong with it is said once.
-void take_profile(const std::string& path, std::vector<MeasurementFile>& files) {
+void take_profile(const std::string& path, std::vector<evidence::MeasurementFile>& files) {
   const Origin origin = {kCommandLine, "--profile"};
   const Profile profile = parse_profile(Json(path), origin.file, origin.pointer);
-  for (MeasurementFile& file : files) {
-    for (Measurement& measurement : file.measurements) {
+  for (evidence::MeasurementFile& file : files) {
+    for (evidence::Measurement& measurement : file.measurements) {
       if (measurement.scenario.find(ScenarioKey::profile) != nullptr) continue;
       measurement.scenario.set(ScenarioKey::profile, profile.document, origin);
     }
@@ -27,7 +27,7 @@ void take_profile(const std::string& path, std::vector<MeasurementFile>& files) 
 }  // namespace
 
 int run_validate(const Arguments& arguments, Streams streams) {
-  ValidateOptions options;
+  evidence::ValidateOptions options;
   options.confidence = arguments.real("confidence", 0.01, 0.9999).value_or(options.confidence);
   options.jobs = arguments.integer("jobs", 1).value_or(1);
   options.tiers = arguments.text("tiers").value_or("");
@@ -36,10 +36,11 @@ int run_validate(const Arguments& arguments, Streams streams) {
   // What is missing is said before anything is predicted.
   const auto plot = arguments.text("plot");
   if (plot) require_validation_plot(*plot);
-  std::vector<MeasurementFile> files;
-  for (const std::string& path : arguments.positionals) files.push_back(read_measurements(path));
+  std::vector<evidence::MeasurementFile> files;
+  for (const std::string& path : arguments.positionals)
+    files.push_back(evidence::read_measurements(path));
   if (const auto profile = arguments.text("profile")) take_profile(*profile, files);
-  for (const MeasurementFile& file : files) {
+  for (const evidence::MeasurementFile& file : files) {
     for (const Diagnostic& problem : file.bad_lines) {
       streams.log << words.text(to_string(problem)) << "\n";
     }
@@ -48,7 +49,7 @@ int run_validate(const Arguments& arguments, Streams streams) {
                   << "\n";
     }
   }
-  const ValidationReport report = validate(files, options);
+  const evidence::ValidationReport report = evidence::validate(files, options);
   if (plot) {
     const bool written =
         write_validation_plot(validation_document(report, static_cast<std::size_t>(worst)), *plot);
@@ -64,4 +65,4 @@ int run_validate(const Arguments& arguments, Streams streams) {
   return report.bad_lines.empty() ? kDone : kSomeBadLines;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

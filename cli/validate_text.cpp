@@ -9,7 +9,7 @@
 
 #include "cli/table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 std::string file_stem(const std::string& file) {
@@ -31,10 +31,10 @@ std::string repository(const std::string& source) {
 
 class Text {
  public:
-  Text(const ValidationReport& report, const ValidateOptions& options)
+  Text(const evidence::ValidationReport& report, const evidence::ValidateOptions& options)
       : report_(report),
         options_(options),
-        scored_(scored_rows(report.rows)),
+        scored_(evidence::scored_rows(report.rows)),
         collections_(report.rows) {}
 
   std::string write(std::size_t worst) const {
@@ -43,25 +43,26 @@ class Text {
                                    report_.scenarios,
                                    report_.skipped.size());
     text += errors() + verdicts();
-    text += worst_of("memory", worst, is_memory) + worst_of("time", worst, is_time);
+    text +=
+        worst_of("memory", worst, evidence::is_memory) + worst_of("time", worst, evidence::is_time);
     text += wrong_verdicts(worst);
     return text + skipped();
   }
 
  private:
-  std::string collection(const ValidatedRow& row) const { return collections_.of(row); }
+  std::string collection(const evidence::ValidatedRow& row) const { return collections_.of(row); }
 
   std::string errors() const {
     if (scored_.empty()) return "";
-    std::map<Metric, std::map<std::string, std::vector<ValidatedRow>>> groups;
-    for (const ValidatedRow& row : scored_) {
+    std::map<evidence::Metric, std::map<std::string, std::vector<evidence::ValidatedRow>>> groups;
+    for (const evidence::ValidatedRow& row : scored_) {
       groups[row.metric][""].push_back(row);
       groups[row.metric][collection(row)].push_back(row);
     }
     std::vector<std::vector<std::string>> lines;
     for (const auto& [metric, collections] : groups) {
       for (const auto& [title, rows] : collections) {
-        const ErrorSummary errors = summarize(rows);
+        const evidence::ErrorSummary errors = summarize(rows);
         if (errors.rows == 0) continue;
         lines.push_back({title.empty() ? std::string(name(metric)) : "",
                          title.empty() ? "all" : title,
@@ -85,7 +86,8 @@ class Text {
   }
 
   std::string verdicts() const {
-    const VerdictSummary verdicts = summarize_verdicts(report_.rows, options_.confidence);
+    const evidence::VerdictSummary verdicts =
+        evidence::summarize_verdicts(report_.rows, options_.confidence);
     if (verdicts.rows == 0) return "";
     return fmt::format(
         "\nverdicts: {} of {} right at probability 0.5; {} of {} that failed were said to fit at "
@@ -100,15 +102,17 @@ class Text {
         options_.confidence);
   }
 
-  static std::string value_text(Metric metric, double value) {
-    if (is_memory(metric)) return fmt::format("{:.2f} GiB", value / (1 << 30));
-    if (metric == Metric::step_seconds) return seconds_text(Seconds::of(value));
+  static std::string value_text(evidence::Metric metric, double value) {
+    if (evidence::is_memory(metric)) return fmt::format("{:.2f} GiB", value / (1 << 30));
+    if (metric == evidence::Metric::step_seconds) return seconds_text(Seconds::of(value));
     return fmt::format("{:.4g}", value);
   }
 
-  std::string worst_of(const char* what, std::size_t count, bool (*counts)(Metric)) const {
-    std::vector<ValidatedRow> rows;
-    for (const ValidatedRow& row : scored_) {
+  std::string worst_of(const char* what,
+                       std::size_t count,
+                       bool (*counts)(evidence::Metric)) const {
+    std::vector<evidence::ValidatedRow> rows;
+    for (const evidence::ValidatedRow& row : scored_) {
       if (counts(row.metric) && row.error) rows.push_back(row);
     }
     std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
@@ -117,7 +121,7 @@ class Text {
     rows.resize(std::min(rows.size(), count));
     if (rows.empty()) return "";
     std::vector<std::vector<std::string>> lines;
-    for (const ValidatedRow& row : rows) {
+    for (const evidence::ValidatedRow& row : rows) {
       lines.push_back({fmt::format("{:+.1f} %", 100.0 * *row.error),
                        std::string(name(row.metric)),
                        value_text(row.metric, row.predicted),
@@ -142,8 +146,8 @@ class Text {
 
   std::string wrong_verdicts(std::size_t count) const {
     std::vector<std::vector<std::string>> lines;
-    for (const ValidatedRow& row : report_.rows) {
-      if (row.metric != Metric::fits || row.inside_interval) continue;
+    for (const evidence::ValidatedRow& row : report_.rows) {
+      if (row.metric != evidence::Metric::fits || row.inside_interval) continue;
       if (lines.size() == count) break;
       lines.push_back({row.measured == 1.0 ? "ran" : "failed",
                        fmt::format("{:.3f}", row.probability),
@@ -167,7 +171,7 @@ class Text {
   std::string skipped() const {
     if (report_.skipped.empty()) return "";
     std::map<std::string, std::size_t> reasons;
-    for (const SkippedRow& row : report_.skipped) ++reasons[row.reason];
+    for (const evidence::SkippedRow& row : report_.skipped) ++reasons[row.reason];
     std::vector<std::pair<std::string, std::size_t>> order(reasons.begin(), reasons.end());
     std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
       return a.second > b.second;
@@ -177,28 +181,28 @@ class Text {
     return "\nSkipped:\n" + table({{"rows", Align::right}, {"reason"}}, lines);
   }
 
-  const ValidationReport& report_;
-  const ValidateOptions& options_;
-  const std::vector<ValidatedRow> scored_;
+  const evidence::ValidationReport& report_;
+  const evidence::ValidateOptions& options_;
+  const std::vector<evidence::ValidatedRow> scored_;
   const Collections collections_;
 };
 
 }  // namespace
 
-Collections::Collections(const std::vector<ValidatedRow>& rows) {
+Collections::Collections(const std::vector<evidence::ValidatedRow>& rows) {
   std::set<std::string> files;
-  for (const ValidatedRow& row : rows) files.insert(row.file);
+  for (const evidence::ValidatedRow& row : rows) files.insert(row.file);
   several_files_ = files.size() > 1;
 }
 
-std::string Collections::of(const ValidatedRow& row) const {
+std::string Collections::of(const evidence::ValidatedRow& row) const {
   return several_files_ ? file_stem(row.file) : repository(row.source);
 }
 
-std::string validate_text(const ValidationReport& report,
-                          const ValidateOptions& options,
+std::string validate_text(const evidence::ValidationReport& report,
+                          const evidence::ValidateOptions& options,
                           std::size_t worst) {
   return Text(report, options).write(worst);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

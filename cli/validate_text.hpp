@@ -6,14 +6,14 @@
 
 #include "evidence/validate.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // What rows are gathered by: their file where there are several, else their source's repository,
 // the first word of what it calls itself.
 class Collections {
  public:
-  explicit Collections(const std::vector<ValidatedRow>& rows);
-  std::string of(const ValidatedRow& row) const;
+  explicit Collections(const std::vector<evidence::ValidatedRow>& rows);
+  std::string of(const evidence::ValidatedRow& row) const;
 
  private:
   bool several_files_ = false;
@@ -21,8 +21,8 @@ class Collections {
 
 // Errors by collection and metric, verdicts, the worst predictions with what may be wrong, and why
 // measurements were skipped.
-std::string validate_text(const ValidationReport& report,
-                          const ValidateOptions& options,
+std::string validate_text(const evidence::ValidationReport& report,
+                          const evidence::ValidateOptions& options,
                           std::size_t worst);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -9,7 +9,7 @@
 #include "cli/embedded_run.hpp"
 #include "cli/table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 using runtime::Place;
@@ -196,4 +196,4 @@ int run_verify(const Arguments& arguments, Streams streams) {
   });
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

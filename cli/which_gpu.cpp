@@ -24,11 +24,13 @@
 #include "tuner/reach.hpp"
 #include "tuner/which_gpu.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // `title` as wide as the others, with what sets it apart.
-Phrase choice_line(const char* title, const ClusterChoice& choice, const std::string& currency) {
+Phrase choice_line(const char* title,
+                   const tuner::ClusterChoice& choice,
+                   const std::string& currency) {
   Phrase line = Phrase("  ") + title;
   line.append(phrase("{}: {}, {}",
                      short_name(choice.cluster),
@@ -43,7 +45,7 @@ Phrase choice_line(const char* title, const ClusterChoice& choice, const std::st
   return line + "\n";
 }
 
-std::string precision_of(const StrategyResult& row) {
+std::string precision_of(const tuner::StrategyResult& row) {
   return std::string(name(kPrecisionNames, row.plan.workload.precision));
 }
 
@@ -55,15 +57,15 @@ Phrase host_text(const StepResult& result) {
                 result.host.capacity.gib());
 }
 
-std::string choices_table(const WhichAnswer& answer,
-                          const WhichQuestion& question,
+std::string choices_table(const tuner::WhichAnswer& answer,
+                          const tuner::WhichQuestion& question,
                           const Translation& words) {
-  const bool unusual =
-      std::any_of(answer.choices.begin(), answer.choices.end(), [](const ClusterChoice& choice) {
+  const bool unusual = std::any_of(
+      answer.choices.begin(), answer.choices.end(), [](const tuner::ClusterChoice& choice) {
         return choice.best.result.host_condition.has_value();
       });
   std::vector<std::vector<Phrase>> rows;
-  for (const ClusterChoice& choice : answer.choices) {
+  for (const tuner::ClusterChoice& choice : answer.choices) {
     const StepResult& result = choice.best.result;
     rows.push_back({short_name(choice.cluster),
                     describe(choice.best.strategy),
@@ -93,23 +95,23 @@ std::string listed(const std::vector<std::string>& texts) {
 
 // The clusters that do not fit, each with what it lacks where they are few or none fits, else by
 // their names alone.
-std::string refusals_text(const WhichAnswer& answer, const Translation& words) {
+std::string refusals_text(const tuner::WhichAnswer& answer, const Translation& words) {
   if (answer.refusals.empty()) return "";
   constexpr std::size_t kFew = 4;
   const bool named = !answer.choices.empty();
   if (named && answer.refusals.size() > kFew) {
     std::vector<std::string> texts;
-    for (const ClusterRefusal& refusal : answer.refusals) texts.push_back(refusal.text);
+    for (const tuner::ClusterRefusal& refusal : answer.refusals) texts.push_back(refusal.text);
     return words.text("Too small:") + " " + listed(texts) + "\n";
   }
   std::string text = named ? words.text("Too small:") + "\n" : "";
-  for (const ClusterRefusal& refusal : answer.refusals) {
+  for (const tuner::ClusterRefusal& refusal : answer.refusals) {
     text += "  " + refusal.text + ": " + words.text(refusal.why) + "\n";
   }
   return text;
 }
 
-Phrase model_line(const StrategyResult& best) {
+Phrase model_line(const tuner::StrategyResult& best) {
   const Plan& plan = best.plan;
   return phrase(
       "{} ({} parameters), {} tokens",
@@ -118,15 +120,15 @@ Phrase model_line(const StrategyResult& best) {
       plan.workload.sequence_length);
 }
 
-std::string which_gpu_text(const WhichAnswer& answer,
-                           const WhichQuestion& question,
+std::string which_gpu_text(const tuner::WhichAnswer& answer,
+                           const tuner::WhichQuestion& question,
                            const Translation& words) {
   if (answer.choices.empty()) {
     return words.text("no: it trains on none of these clusters\n") + refusals_text(answer, words);
   }
   const std::string& currency = question.cost.prices.currency;
-  const StrategyResult& first = answer.choices.front().best;
-  const TrainingCost& size = answer.choices.front().cost;
+  const tuner::StrategyResult& first = answer.choices.front().best;
+  const tuner::TrainingCost& size = answer.choices.front().cost;
   const Phrase trained =
       size.assumed ? phrase("{} (assumed: --tokens)", size_text(size)) : size_text(size);
   std::string text = words.text(phrase("{}; {}:\n", model_line(first), trained));
@@ -154,7 +156,7 @@ std::string which_gpu_text(const WhichAnswer& answer,
 }
 
 // "30720 tokens: ZeRO-3, 22.1 GiB of 23.5 GiB GPU memory, 812 tokens/s per GPU".
-static Phrase reach_line(const SequenceReach& reach) {
+static Phrase reach_line(const tuner::SequenceReach& reach) {
   const StepResult& result = reach.row.result;
   Phrase line = phrase("{} tokens: {}, {} of {} GPU memory, {:.0f} tokens/s per GPU",
                        reach.tokens,
@@ -170,16 +172,16 @@ static Phrase reach_line(const SequenceReach& reach) {
 }
 
 // The answers of --goal.
-Phrase lengths_text(const LongestSequences& lengths) {
-  const std::optional<LongestSequence>& answer = lengths.answer();
+Phrase lengths_text(const tuner::LongestSequences& lengths) {
+  const std::optional<tuner::LongestSequence>& answer = lengths.answer();
   if (!answer) {
     return phrase(
         "no: no strategy trains sequences of even {} tokens; fit --seq {} says what they lack and "
         "what would change it\n",
-        kSequenceQuantum,
-        kSequenceQuantum);
+        tuner::kSequenceQuantum,
+        tuner::kSequenceQuantum);
   }
-  const SequenceReach& best = answer->best;
+  const tuner::SequenceReach& best = answer->best;
   const StepResult& result = best.row.result;
   Phrase text = model_line(best.row) + phrase(", {}\n", precision_of(best.row));
   text +=
@@ -191,7 +193,7 @@ Phrase lengths_text(const LongestSequences& lengths) {
                    condition_text(result),
                    reach_line(best));
   if (!lengths.plain) {
-    text += phrase("  without it not even {} tokens\n", kSequenceQuantum);
+    text += phrase("  without it not even {} tokens\n", tuner::kSequenceQuantum);
   }
   if (answer->longer) text += phrase("  longer       {}\n", reach_line(*answer->longer));
   if (lengths.plain && lengths.with_packages) {
@@ -207,14 +209,14 @@ Phrase lengths_text(const LongestSequences& lengths) {
                                         reach_line(lengths.usual_host->best))
                                : phrase("  with the usual {} of host memory: not even {} tokens\n",
                                         usual,
-                                        kSequenceQuantum);
+                                        tuner::kSequenceQuantum);
   }
   return text + generation_text(best.row.plan);
 }
 
-Phrase largest_text(const std::optional<LargestModel>& largest) {
+Phrase largest_text(const std::optional<tuner::LargestModel>& largest) {
   if (!largest) return "no: not even a model of 100 M parameters fits on this cluster\n";
-  const StrategyResult& best = largest->best;
+  const tuner::StrategyResult& best = largest->best;
   const StepResult& result = best.result;
   return model_line(best) + phrase(", {}\n", precision_of(best)) +
          phrase("largest model of LLaMA's shape that trains: {}\n", largest->size) +
@@ -251,14 +253,14 @@ std::vector<std::string> split_clusters(const std::string& text) {
   return clusters;
 }
 
-WhichQuestion question_of(const Arguments& arguments, const Scenario& scenario) {
-  WhichQuestion question;
+tuner::WhichQuestion question_of(const Arguments& arguments, const Scenario& scenario) {
+  tuner::WhichQuestion question;
   question.scenario = scenario;
   question.cost = cost_question_of(arguments);
   const auto said = arguments.text("clusters");
   question.ask_all = said.has_value() && *said != "all";
   for (const std::string& text :
-       question.ask_all ? split_clusters(*said) : offered_clusters(question.cost.prices)) {
+       question.ask_all ? split_clusters(*said) : tuner::offered_clusters(question.cost.prices)) {
     const Origin origin = {kCommandLine, "--clusters"};
     question.clusters.push_back({text, with_cluster_parts(Json(text), origin, arguments)});
   }
@@ -272,7 +274,7 @@ WhichQuestion question_of(const Arguments& arguments, const Scenario& scenario) 
   return question;
 }
 
-Json choice_json(const ClusterChoice& choice, const Scenario& scenario) {
+Json choice_json(const tuner::ClusterChoice& choice, const Scenario& scenario) {
   const Json document = scenario_document(choice.best.plan, scenario);
   Json json = Json::object({{"cluster", choice.asked.text},
                             {"gpus", choice.cluster.total_gpus()},
@@ -287,10 +289,11 @@ Json choice_json(const ClusterChoice& choice, const Scenario& scenario) {
   return json;
 }
 
-Json which_json(const WhichAnswer& answer, const WhichQuestion& question) {
+Json which_json(const tuner::WhichAnswer& answer, const tuner::WhichQuestion& question) {
   Json document =
       Json::object({{"schema", "zeroplan.which_gpu/1"}, {"fits", !answer.choices.empty()}});
-  const TrainingCost size = answer.choices.empty() ? TrainingCost() : answer.choices[0].cost;
+  const tuner::TrainingCost size =
+      answer.choices.empty() ? tuner::TrainingCost() : answer.choices[0].cost;
   document["tokens"] = size.tokens > 0.0 ? Json(size.tokens) : Json();
   document["tokens_assumed"] = size.assumed;
   document["currency"] = question.cost.prices.currency;
@@ -299,10 +302,10 @@ Json which_json(const WhichAnswer& answer, const WhichQuestion& question) {
   document["cheapest"] = index(answer.cheapest);
   document["fastest"] = index(answer.fastest);
   Json clusters = Json::array(), refusals = Json::array(), not_asked = Json::array();
-  for (const ClusterChoice& choice : answer.choices) {
+  for (const tuner::ClusterChoice& choice : answer.choices) {
     clusters.push_back(choice_json(choice, question.scenario));
   }
-  for (const ClusterRefusal& refusal : answer.refusals) {
+  for (const tuner::ClusterRefusal& refusal : answer.refusals) {
     refusals.push_back(Json::object({{"cluster", refusal.text}, {"why", refusal.why.english()}}));
   }
   for (const std::string& text : answer.not_asked) not_asked.push_back(text);
@@ -316,8 +319,8 @@ int answer_clusters(const Arguments& arguments,
                     const Scenario& scenario,
                     const PredictOptions& options,
                     Streams streams) {
-  const WhichQuestion question = question_of(arguments, scenario);
-  const WhichAnswer answer = which_gpu(question, options);
+  const tuner::WhichQuestion question = question_of(arguments, scenario);
+  const tuner::WhichAnswer answer = tuner::which_gpu(question, options);
   if (arguments.json) {
     streams.out << which_json(answer, question).dump(2) << "\n";
   } else {
@@ -328,7 +331,7 @@ int answer_clusters(const Arguments& arguments,
 
 // --- how far one cluster reaches
 
-void add_strategy(const StrategyResult& row, Json& document) {
+void add_strategy(const tuner::StrategyResult& row, Json& document) {
   document["strategy"] = describe(row.strategy).english();
   document["ds_config"] = emit(written_ds_config(row.plan));
   document["result"] = to_json(row.result);
@@ -341,14 +344,14 @@ Json reach_json(Goal goal, bool fits, const Json& value) {
                        {"value", value}});
 }
 
-Json sequence_json(const SequenceReach& reach) {
+Json sequence_json(const tuner::SequenceReach& reach) {
   Json document = Json::object({{"value", reach.tokens}});
   add_strategy(reach.row, document);
   return document;
 }
 
-Json lengths_json(const LongestSequences& lengths) {
-  const std::optional<LongestSequence>& answer = lengths.answer();
+Json lengths_json(const tuner::LongestSequences& lengths) {
+  const std::optional<tuner::LongestSequence>& answer = lengths.answer();
   Json document = reach_json(
       Goal::longest_sequence, answer.has_value(), answer ? Json(answer->best.tokens) : Json());
   if (!answer) return document;
@@ -376,10 +379,10 @@ int answer_reach(const Arguments& arguments,
     return fits ? kDone : kAnswerIsNo;
   };
   if (goal == Goal::longest_sequence) {
-    const LongestSequences lengths = longest_sequence(scenario, options);
+    const tuner::LongestSequences lengths = tuner::longest_sequence(scenario, options);
     return print(lengths_json(lengths), lengths_text(lengths), lengths.answer().has_value());
   }
-  const auto largest = largest_model(scenario, options);
+  const auto largest = tuner::largest_model(scenario, options);
   Json document = reach_json(goal, largest.has_value(), largest ? Json(largest->size) : Json());
   if (largest) add_strategy(largest->best, document);
   return print(document, largest_text(largest), largest.has_value());
@@ -410,21 +413,21 @@ std::optional<int> answer_which_gpu(const Arguments& arguments,
                                     Streams streams) {
   const Goal goal = goal_of(arguments);
   Scenario scenario = scenario_of(arguments);
-  if (goal == Goal::largest_model) scenario = without_model(scenario, arguments);
+  if (goal == Goal::largest_model) scenario = cli::without_model(scenario, arguments);
   const bool has_cluster = scenario.find(ScenarioKey::cluster) != nullptr;
-  if (goal != Goal::best) return answer_reach(arguments, goal, scenario, options, streams);
+  if (goal != Goal::best) return cli::answer_reach(arguments, goal, scenario, options, streams);
   if (has_cluster && arguments.has("clusters")) {
-    throw InputError({kCommandLine, "--clusters", "no CLUSTER beside it", "both", ""});
+    throw InputError({cli::kCommandLine, "--clusters", "no CLUSTER beside it", "both", ""});
   }
   if (has_cluster || scenario.find(ScenarioKey::model) == nullptr) return std::nullopt;
   if (arguments.has("output")) {
-    throw InputError({kCommandLine,
+    throw InputError({cli::kCommandLine,
                       "--output",
                       "one cluster to write the files for",
                       "none or several",
                       "ask without -o first, then: zeroplan fit MODEL CLUSTER -o plan"});
   }
-  return answer_clusters(arguments, scenario, options, streams);
+  return cli::answer_clusters(arguments, scenario, options, streams);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

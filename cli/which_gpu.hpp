@@ -7,11 +7,11 @@
 #include "cli/arguments.hpp"
 #include "model/predict/predict.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // The exit code; nothing where the question is an ordinary one of a model on a cluster.
 std::optional<int> answer_which_gpu(const Arguments& arguments,
                                     const PredictOptions& options,
                                     Streams streams);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -9,7 +9,7 @@
 #include "base/diagnostic.hpp"
 #include "base/output_file.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -63,4 +63,4 @@ void require_folder(const std::string& path) {
   if (access(there.c_str(), W_OK | X_OK) != 0) cannot_write(path, std::strerror(errno));
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // Makes a folder and its parents where they are missing.
 void make_folder(const std::string& path);
@@ -20,4 +20,4 @@ void require_writable(const std::string& path);
 // The same for a folder that is there or is to be made with its parents, and for files in it.
 void require_folder(const std::string& path);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

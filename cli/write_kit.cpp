@@ -24,7 +24,7 @@
 #include "cli/write_file.hpp"
 #include "runtime/data/disk_file.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -156,7 +156,7 @@ class StagedFiles {
   StagedFiles& operator=(const StagedFiles&) = delete;
   ~StagedFiles() { take_back(); }
 
-  void stage(const std::string& path, const KitFile& file) {
+  void stage(const std::string& path, const tuner::KitFile& file) {
     files_.push_back({.path = path, .made = name_in_the_making(path)});
     OutputFile output = OutputFile::create(files_.back().made);
     output.write(file.text);
@@ -246,10 +246,10 @@ class MadeFolders {
   bool kept_ = false;
 };
 
-void make_folders_for(const std::vector<KitFile>& files,
+void make_folders_for(const std::vector<tuner::KitFile>& files,
                       const std::string& folder,
                       MadeFolders& folders) {
-  for (const KitFile& file : files) {
+  for (const tuner::KitFile& file : files) {
     const std::size_t slash = file.path.rfind('/');
     if (slash != std::string::npos) folders.make(folder + "/" + file.path.substr(0, slash));
   }
@@ -263,11 +263,11 @@ void require_list(const std::string& folder) {
   throw InputError(not_ours(path, false));
 }
 
-void refuse_what_is_not_ours(const std::vector<KitFile>& files,
+void refuse_what_is_not_ours(const std::vector<tuner::KitFile>& files,
                              const std::string& folder,
                              const Manifest& manifest) {
   std::vector<Diagnostic> problems;
-  for (const KitFile& file : files) {
+  for (const tuner::KitFile& file : files) {
     const std::string path = folder + "/" + file.path;
     std::vector<FileFacts> versions = versions_of(manifest, file.path);
     const bool written_once = !versions.empty();
@@ -293,7 +293,7 @@ void stage_stale(const std::string& folder,
   }
 }
 
-void write_into(const std::vector<KitFile>& files,
+void write_into(const std::vector<tuner::KitFile>& files,
                 const std::string& folder,
                 bool force,
                 MadeFolders& folders) {
@@ -302,7 +302,7 @@ void write_into(const std::vector<KitFile>& files,
   bool was_complete = true;
   const Manifest before = read_manifest(folder, &was_complete);
   if (!force) refuse_what_is_not_ours(files, folder, before);
-  for (const KitFile& file : files) {
+  for (const tuner::KitFile& file : files) {
     const std::string path = folder + "/" + file.path;
     std::error_code error;
     if (fs::is_directory(path, error)) throw WriteError(path, "a folder of that name");
@@ -311,7 +311,7 @@ void write_into(const std::vector<KitFile>& files,
   Manifest either = before;
   Manifest now;
   StagedFiles staged;
-  for (const KitFile& file : files) {
+  for (const tuner::KitFile& file : files) {
     staged.stage(folder + "/" + file.path, file);
     now[file.path] = {facts_of_text(file.text)};
     either[file.path].push_back(now[file.path].front());
@@ -337,8 +337,9 @@ void write_into(const std::vector<KitFile>& files,
 }
 
 // The pages for people; everything else is for programs.
-std::vector<KitFile> in_language(std::vector<KitFile> files, const Translation& words) {
-  for (KitFile& file : files) {
+std::vector<tuner::KitFile> in_language(std::vector<tuner::KitFile> files,
+                                        const Translation& words) {
+  for (tuner::KitFile& file : files) {
     if (!file.page.empty()) file.text = words.text(file.page);
   }
   return files;
@@ -346,7 +347,7 @@ std::vector<KitFile> in_language(std::vector<KitFile> files, const Translation& 
 
 }  // namespace
 
-void write_kit(const std::vector<KitFile>& files,
+void write_kit(const std::vector<tuner::KitFile>& files,
                const std::string& folder,
                bool force,
                std::ostream& log,
@@ -383,4 +384,4 @@ void require_kit_folder(const std::string& folder, bool force) {
   if (!problems.empty()) throw InputError(problems);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

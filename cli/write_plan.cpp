@@ -9,18 +9,18 @@
 #include "model/families/hf_config.hpp"
 #include "tuner/kit/kit.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-Form form_of_name(const std::string& name) {
-  if (const auto form = find(kFormNames, std::string_view(name))) return *form;
+tuner::Form form_of_name(const std::string& name) {
+  if (const auto form = find(tuner::kFormNames, std::string_view(name))) return *form;
   throw InputError({kCommandLine,
                     "--form",
                     "llama-factory, axolotl, accelerate, trl, trainer, shell or sbatch",
                     in_quotes(name),
-                    did_you_mean(name, kFormNames.names)});
+                    did_you_mean(name, tuner::kFormNames.names)});
 }
 
 // A name of a file that is a document; a folder of such a name stays a folder.
@@ -31,16 +31,17 @@ bool names_document(const std::string& path) {
 }
 
 // What the name of the file and the tool of --from tell; nothing: a kit.
-std::optional<Form> form_of_path(const Arguments& arguments, const std::string& path) {
+std::optional<tuner::Form> form_of_path(const Arguments& arguments, const std::string& path) {
   std::error_code none;
   if (fs::is_directory(path, none)) return std::nullopt;
   const std::string end = fs::path(path).extension().string();
-  if (end == ".sbatch" || end == ".slurm") return Form::sbatch;
-  if (end == ".sh") return Form::shell;
+  if (end == ".sbatch" || end == ".slurm") return tuner::Form::sbatch;
+  if (end == ".sh") return tuner::Form::shell;
   if (!names_document(path)) return std::nullopt;
-  if (arguments.from_tool == "trainer") return end == ".json" ? Form::trainer : Form::trl;
+  if (arguments.from_tool == "trainer")
+    return end == ".json" ? tuner::Form::trainer : tuner::Form::trl;
   if (!arguments.from_tool.empty()) return form_of_name(arguments.from_tool);
-  if (end == ".json") return Form::trainer;
+  if (end == ".json") return tuner::Form::trainer;
   throw InputError({kCommandLine,
                     "--output",
                     "the name of a folder, or of a file with --form",
@@ -75,33 +76,33 @@ std::string model_of(const Scenario& scenario, std::vector<Phrase>& notes) {
 }
 
 // Of a kit: what the user's own file says of the run.
-OwnTraining own_training(const Arguments& arguments) {
-  OwnTraining own;
+tuner::OwnTraining own_training(const Arguments& arguments) {
+  tuner::OwnTraining own;
   own.settings = arguments.from_kept;
   if (arguments.from_tool == "trainer") {
-    own.form = Form::trl;
+    own.form = tuner::Form::trl;
   } else if (!arguments.from_tool.empty()) {
-    own.form = find(kFormNames, std::string_view(arguments.from_tool));
+    own.form = find(tuner::kFormNames, std::string_view(arguments.from_tool));
   }
   return own;
 }
 
 // The user's own settings go over where the file is of the same tool.
-FormSettings kept_settings(const Arguments& arguments, Form form) {
-  const std::string_view tool = name(kFormNames, form);
+tuner::FormSettings kept_settings(const Arguments& arguments, tuner::Form form) {
+  const std::string_view tool = name(tuner::kFormNames, form);
   const bool same =
-      arguments.from_tool == tool || (arguments.from_tool == "trainer" && form == Form::trl);
-  return same ? arguments.from_kept : FormSettings();
+      arguments.from_tool == tool || (arguments.from_tool == "trainer" && form == tuner::Form::trl);
+  return same ? arguments.from_kept : tuner::FormSettings();
 }
 
-void refuse_beyond(const Plan& plan, Form form) {
-  const std::vector<Phrase> reasons = beyond_form(plan, form);
+void refuse_beyond(const Plan& plan, tuner::Form form) {
+  const std::vector<Phrase> reasons = tuner::beyond_form(plan, form);
   if (reasons.empty()) return;
   Phrase all;
   for (const Phrase& reason : reasons) all = all.empty() ? reason : phrase("{}; {}", all, reason);
   throw InputError({kCommandLine,
                     "--form",
-                    phrase("a plan that {} can start", name(kFormNames, form)),
+                    phrase("a plan that {} can start", name(tuner::kFormNames, form)),
                     all,
                     "-o DIR writes a kit with what starts it"});
 }
@@ -134,15 +135,15 @@ void write_form_file(const Plan& plan,
                      const Output& output,
                      std::ostream& log) {
   const Translation words(arguments.language);
-  const Form form = *output.form;
+  const tuner::Form form = *output.form;
   refuse_beyond(plan, form);
   refuse_what_is_no_file(output.path);
   refuse_own_file(arguments, output.path);
-  FormPlace place{.file = output.path, .ds_config = ds_config_beside(output.path)};
+  tuner::FormPlace place{.file = output.path, .ds_config = ds_config_beside(output.path)};
   place.model = model_of(scenario, place.notes);
   place.kept = kept_settings(arguments, form);
-  const WrittenForm written = write_form(plan, form, place);
-  const bool two = names_ds_config(plan);
+  const tuner::WrittenForm written = tuner::write_form(plan, form, place);
+  const bool two = tuner::names_ds_config(plan);
   // The one that is named first: who is stopped between them has no file that names nothing.
   if (two) write_file(place.ds_config, emit(written_ds_config(plan)).dump(2) + "\n");
   write_file(output.path, written.text);
@@ -180,11 +181,12 @@ void write_plan(const Plan& plan,
                 const Output& output,
                 std::ostream& log) {
   if (output.form) return write_form_file(plan, scenario, arguments, output, log);
-  write_kit(make_kit(plan, scenario_document(plan, scenario), prediction, own_training(arguments)),
-            output.path,
-            arguments.has("force"),
-            log,
-            Translation(arguments.language));
+  write_kit(
+      tuner::make_kit(plan, scenario_document(plan, scenario), prediction, own_training(arguments)),
+      output.path,
+      arguments.has("force"),
+      log,
+      Translation(arguments.language));
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -11,11 +11,11 @@
 #include "model/predict/step_result.hpp"
 #include "tuner/kit/forms.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 struct Output {
   std::string path;
-  std::optional<Form> form;  // nothing: a kit
+  std::optional<tuner::Form> form;  // nothing: a kit
 };
 
 // What -o and --form say; nothing without -o. Throws InputError for a form that nobody knows or
@@ -35,4 +35,4 @@ void write_plan(const Plan& plan,
                 const Output& output,
                 std::ostream& log);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

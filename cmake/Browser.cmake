@@ -16,7 +16,7 @@ function(zeroplan_browser)
   zeroplan_precompile(zeroplan_browser FROM zeroplan_base)
   target_compile_definitions(zeroplan_browser PRIVATE ZEROPLAN_VERSION="${PROJECT_VERSION}")
   target_link_libraries(zeroplan_browser PRIVATE zeroplan_tuner zeroplan_evidence nlohmann_json::nlohmann_json fmt::fmt)
-  zeroplan_embed(zeroplan_browser FUNCTION report_files PATTERNS configs/report/*)
+  zeroplan_embed(zeroplan_browser FUNCTION cli::report_files PATTERNS configs/report/*)
   target_link_options(zeroplan_browser PRIVATE
     -sMODULARIZE=1 -sEXPORT_NAME=zeroplanModule -sENVIRONMENT=web,worker,node -sFORCE_FILESYSTEM=1 -sALLOW_MEMORY_GROWTH=1
     -sDYNAMIC_EXECUTION=0

@@ -138,6 +138,11 @@ foreach(path IN LISTS paths)
     if(using AND NOT path MATCHES "^include/")  # the library's names are those of its version
       problem("${path}: a header with `using namespace`")
     endif()
+    string(REGEX REPLACE "/.*" "" top "${path}")
+    file(STRINGS "${SOURCE_DIR}/${path}" spaces REGEX "^namespace zeroplan")
+    if(top MATCHES "^(simulator|tuner|evidence|cli|runtime|library)$" AND spaces AND NOT spaces MATCHES "zeroplan::${top}")
+      problem("${path}: not in namespace zeroplan::${top}")
+    endif()
   endif()
 endforeach()
 

@@ -20,6 +20,7 @@ file(WRITE "${WORK_DIR}/model/device.cpp" "#include <cuda_runtime.h>\n")
 file(WRITE "${WORK_DIR}/runtime/engine/on_gpu.cpp" "#include <cuda_runtime_api.h>\n")
 file(WRITE "${WORK_DIR}/model/text.hpp" "#pragma once\n#include <fmt/format.h>\n")
 file(WRITE "${WORK_DIR}/cli/names.hpp" "#pragma once\nusing namespace zeroplan;\n")
+file(WRITE "${WORK_DIR}/cli/elsewhere.hpp" "#pragma once\nnamespace zeroplan {\n}\n")
 file(WRITE "${WORK_DIR}/cli/gone.cpp" "#include \"good.hpp\"\n")
 
 # A circle of three modules, closed by a source.
@@ -56,6 +57,7 @@ foreach(expected
         "runtime/engine/on_gpu.cpp: includes <cuda_runtime_api.h>"
         "model/text.hpp: includes <fmt/format.h>"
         "cli/names.hpp: a header with"
+        "cli/elsewhere.hpp: not in namespace zeroplan::cli"
         "cli/gone.cpp: includes \"good.hpp\": no such file"
         "modules in a circle: model/first -> model/second -> model/third -> model/first")
   string(FIND "${output}" "${expected}" at)

@@ -1,8 +1,8 @@
 # Data files become part of the program: it answers from any folder and needs no installation path.
 #
-# zeroplan_embed(TARGET FUNCTION f PATTERNS glob... [GENERATED file...]) adds a generated source to TARGET
+# zeroplan_embed(TARGET FUNCTION [namespace::]f PATTERNS glob... [GENERATED file...]) adds a generated source to TARGET
 # that defines
-#   std::span<const zeroplan::EmbeddedFile> zeroplan::f();       (base/embedded.hpp)
+#   std::span<const zeroplan::EmbeddedFile> zeroplan::[namespace::]f();       (base/embedded.hpp)
 # with one entry a file, named by its path from the repository root; files that the build makes are
 # named by their name alone.
 function(zeroplan_embed target)
@@ -17,8 +17,9 @@ function(zeroplan_embed target)
   list(TRANSFORM depends PREPEND ${CMAKE_SOURCE_DIR}/)
   list(APPEND files ${ARG_GENERATED})
   list(APPEND depends ${ARG_GENERATED})
-  set(output ${CMAKE_BINARY_DIR}/${ARG_FUNCTION}.cpp)
-  set(listing ${CMAKE_BINARY_DIR}/${ARG_FUNCTION}.txt)
+  string(REGEX REPLACE ".*::" "" function ${ARG_FUNCTION})
+  set(output ${CMAKE_BINARY_DIR}/${function}.cpp)
+  set(listing ${CMAKE_BINARY_DIR}/${function}.txt)
   string(REPLACE ";" "\n" lines "${files}")
   file(CONFIGURE OUTPUT ${listing} CONTENT "${lines}\n" @ONLY)
   add_custom_command(

@@ -2,7 +2,7 @@
 # be older than the one that Python's packages want, and no sanitizer. Their bytes become part of the program.
 #
 # zeroplan_embed_library(TARGET NAME FUNCTION SOURCES source...) makes lib<NAME>.so and adds a source to TARGET that defines
-#   std::string_view zeroplan::<FUNCTION>();       (rehearsal/embedded.hpp)
+#   std::string_view zeroplan::rehearsal::<FUNCTION>();       (rehearsal/embedded.hpp)
 include(CheckLinkerFlag)
 function(zeroplan_embed_library target name function)
   cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
@@ -40,11 +40,11 @@ __asm__(
 extern "C" const char @function@_begin[];
 extern "C" const char @function@_end[];
 
-namespace zeroplan {
+namespace zeroplan::rehearsal {
 std::string_view @function@() {
   return {@function@_begin, static_cast<std::size_t>(@function@_end - @function@_begin)};
 }
-}  // namespace zeroplan
+}  // namespace zeroplan::rehearsal
 ]])
   # Link-time optimization does not see the names that assembly defines.
   set_source_files_properties(${output} PROPERTIES OBJECT_DEPENDS ${library} COMPILE_OPTIONS -fno-lto)

@@ -10,19 +10,21 @@
 #include "base/diagnostic.hpp"
 #include "model/software.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 // Releases that write their settings into a snapshot are newer than any option that is read.
 constexpr Version kNewestTorch{2, 99, 0};
 
-bool takes(const RecordedEvent& event) { return event.action == AllocatorAction::segment_alloc; }
+bool takes(const RecordedEvent& event) {
+  return event.action == simulator::AllocatorAction::segment_alloc;
+}
 bool gives_back(const RecordedEvent& event) {
-  return event.action == AllocatorAction::segment_free;
+  return event.action == simulator::AllocatorAction::segment_free;
 }
 bool expands(const RecordedEvent& event) {
-  return event.action == AllocatorAction::segment_map ||
-         event.action == AllocatorAction::segment_unmap;
+  return event.action == simulator::AllocatorAction::segment_map ||
+         event.action == simulator::AllocatorAction::segment_unmap;
 }
 
 [[noreturn]] void refuse(const std::string& file, const std::string& got, const std::string& hint) {
@@ -50,7 +52,7 @@ void require_whole(const RecordedDevice& device, const std::string& file) {
 
 class HistoryPlayer {
  public:
-  HistoryPlayer(const RecordedDevice& device, const AllocatorOptions& options)
+  HistoryPlayer(const RecordedDevice& device, const simulator::AllocatorOptions& options)
       : device_(device), allocator_(options) {
     result_.device = device.device;
     result_.oldest_segment_first = options.oldest_segment_first;
@@ -67,7 +69,7 @@ class HistoryPlayer {
  private:
   void play(const RecordedEvent& event) {
     switch (event.action) {
-      case AllocatorAction::segment_alloc:
+      case simulator::AllocatorAction::segment_alloc:
         if (!has_room_for(event)) return differ("memory that is not taken", "a segment in another");
         segments_[event.address] = event.size;
         reserved_ += event.size;
@@ -76,35 +78,35 @@ class HistoryPlayer {
         ++result_.segments;
         allocator_.place_next_segment(event.address);
         break;
-      case AllocatorAction::segment_free:
+      case simulator::AllocatorAction::segment_free:
         give_back(event);
         break;
-      case AllocatorAction::alloc:
+      case simulator::AllocatorAction::alloc:
         allocate(event);
         break;
-      case AllocatorAction::free_completed:
+      case simulator::AllocatorAction::free_completed:
         free(event);
         break;
-      case AllocatorAction::free_requested:
-      case AllocatorAction::segment_map:
-      case AllocatorAction::segment_unmap:
-      case AllocatorAction::oom:
+      case simulator::AllocatorAction::free_requested:
+      case simulator::AllocatorAction::segment_map:
+      case simulator::AllocatorAction::segment_unmap:
+      case simulator::AllocatorAction::oom:
         break;
     }
   }
 
   void allocate(const RecordedEvent& event) {
     const auto stream = streams_.try_emplace(event.stream, streams_.size()).first->second;
-    if (stream >= kMaxStreams) return differ("one of 64 streams", "one more");
+    if (stream >= simulator::kMaxStreams) return differ("one of 64 streams", "one more");
     ++result_.allocations;
-    const Allocation got = allocator_.allocate(
-        {.size = Bytes::of(event.size), .stream = static_cast<StreamId>(stream)}, {});
-    if (got.outcome != AllocationOutcome::allocated) return differ("a block", "none");
+    const simulator::Allocation got = allocator_.allocate(
+        {.size = Bytes::of(event.size), .stream = static_cast<simulator::StreamId>(stream)}, {});
+    if (got.outcome != simulator::AllocationOutcome::allocated) return differ("a block", "none");
     const std::int64_t reserved = allocator_.stats().reserved().count();
     if (reserved != reserved_) {
       return differ(fmt::format("{} bytes reserved", reserved_), fmt::format("{}", reserved));
     }
-    if (got.block != kNoBlock && allocator_.address(got.block) != event.address) {
+    if (got.block != simulator::kNoBlock && allocator_.address(got.block) != event.address) {
       return differ(fmt::format("the block at {:#x}", event.address),
                     fmt::format("that at {:#x}", allocator_.address(got.block)));
     }
@@ -116,7 +118,7 @@ class HistoryPlayer {
     if (block == live_.end()) {
       return differ("a free of what is allocated", fmt::format("one at {:#x}", event.address));
     }
-    if (block->second != kNoBlock) allocator_.free(block->second, {});
+    if (block->second != simulator::kNoBlock) allocator_.free(block->second, {});
     live_.erase(block);
   }
 
@@ -151,9 +153,9 @@ class HistoryPlayer {
       recorded[segment.address] = segment.blocks;
     }
     std::map<std::int64_t, std::vector<RecordedBlock>> played;
-    for (const SegmentSnapshot& segment : allocator_.snapshot()) {
+    for (const simulator::SegmentSnapshot& segment : allocator_.snapshot()) {
       std::vector<RecordedBlock>& blocks = played[segment.address];
-      for (const BlockSnapshot& block : segment.blocks) {
+      for (const simulator::BlockSnapshot& block : segment.blocks) {
         blocks.push_back({block.address, block.size.count(), block.state});
       }
     }
@@ -176,8 +178,8 @@ class HistoryPlayer {
                       played.begin(),
                       played.end(),
                       [](const RecordedBlock& a, const RecordedBlock& b) {
-                        const bool both_free =
-                            (a.state == BlockState::free) == (b.state == BlockState::free);
+                        const bool both_free = (a.state == simulator::BlockState::free) ==
+                                               (b.state == simulator::BlockState::free);
                         return a.address == b.address && a.size == b.size && both_free;
                       });
   }
@@ -191,17 +193,17 @@ class HistoryPlayer {
   }
 
   const RecordedDevice& device_;
-  CachingAllocator allocator_;
+  simulator::CachingAllocator allocator_;
   AllocatorReplay result_;
   std::size_t at_ = 0;
-  std::int64_t reserved_ = 0;                       // as recorded
-  std::map<std::int64_t, std::int64_t> segments_;   // sizes of those that are held, by address
-  std::unordered_map<std::int64_t, BlockId> live_;  // by address
+  std::int64_t reserved_ = 0;                      // as recorded
+  std::map<std::int64_t, std::int64_t> segments_;  // sizes of those that are held, by address
+  std::unordered_map<std::int64_t, simulator::BlockId> live_;  // by address
   std::unordered_map<std::int64_t, std::size_t> streams_;
 };
 
 // In the order of either torch: that which explains more of the history, the newer one of equals.
-AllocatorReplay replay_device(const RecordedDevice& device, AllocatorOptions options) {
+AllocatorReplay replay_device(const RecordedDevice& device, simulator::AllocatorOptions options) {
   options.oldest_segment_first = true;
   AllocatorReplay newer = HistoryPlayer(device, options).play();
   if (newer.difference.empty()) return newer;
@@ -215,7 +217,8 @@ AllocatorReplay replay_device(const RecordedDevice& device, AllocatorOptions opt
 
 std::vector<AllocatorReplay> replay_allocator(std::string_view snapshot, const std::string& file) {
   const RecordedMemory memory = read_recorded_memory(snapshot, file);
-  const AllocatorOptions options = parse_alloc_conf(memory.settings, file, kNewestTorch);
+  const simulator::AllocatorOptions options =
+      simulator::parse_alloc_conf(memory.settings, file, kNewestTorch);
   std::vector<AllocatorReplay> replays;
   for (const RecordedDevice& device : memory.devices) {
     if (device.history.empty()) continue;
@@ -244,4 +247,4 @@ Json to_json(const std::vector<AllocatorReplay>& replays) {
   return Json::object({{"schema", "zeroplan.replay/1"}, {"devices", devices}});
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -17,7 +17,7 @@
 #include "base/units.hpp"
 #include "evidence/recorded_memory.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct AllocatorReplay {
   std::int64_t device = 0;
@@ -40,4 +40,4 @@ std::vector<AllocatorReplay> replay_allocator(std::string_view snapshot, const s
 //   "peak_reserved_bytes":n,"reserved_bytes":n,"oldest_segment_first":true,"difference":null}]}
 Json to_json(const std::vector<AllocatorReplay>& replays);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -7,7 +7,7 @@
 #include "model/hardware/known_hardware.hpp"
 #include "model/implementations/implementations.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 bool states(const Scenario& scenario, ScenarioKey key) { return scenario.find(key) != nullptr; }
@@ -263,4 +263,4 @@ std::vector<OpenKey> open_keys(const Scenario& scenario,
   return OpenKeys(scenario, defaults, result).run();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

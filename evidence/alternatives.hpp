@@ -17,7 +17,7 @@
 #include "model/plan/scenario.hpp"
 #include "model/predict/step_result.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct Alternative {
   double weight = 0.0;
@@ -62,4 +62,4 @@ double fused_loss_weight(const Plan& plan, const StepResult& result);
 // activations. Only recipes for long sequences have it. Assumed, as above.
 double tiled_mlp_weight(const Plan& plan, const StepResult& result);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -5,7 +5,7 @@
 
 #include "base/described.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 // Reads the members of one row. Members that nobody here knows are left alone: a row may carry its
@@ -162,4 +162,4 @@ ComponentTimings parse_component_timings(const Json* collectives,
           read_rows(kernels, "/kernels", read_kernel, file, problems)};
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -12,7 +12,7 @@
 #include "base/json.hpp"
 #include "base/units.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // One collective, repeated `count` times.
 struct CollectiveTiming {
@@ -57,4 +57,4 @@ ComponentTimings parse_component_timings(const Json* collectives,
                                          const std::string& file,
                                          std::vector<Diagnostic>& problems);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -2,7 +2,7 @@
 
 #include <initializer_list>
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 namespace {
 
@@ -182,4 +182,4 @@ std::string event_text(const EngineAction& action,
   }
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

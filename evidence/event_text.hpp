@@ -7,7 +7,7 @@
 #include "base/json.hpp"
 #include "model/engine/engine_action.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // A recorded value without spaces.
 std::string event_text(const Json& value);
@@ -24,4 +24,4 @@ std::string event_text(const EngineAction& action,
                        bool finished,
                        int& outstanding);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -8,7 +8,7 @@
 #include "base/json.hpp"
 #include "evidence/text_scanner.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr std::string_view kSchema = "zeroplan.failures/1";
@@ -190,4 +190,4 @@ Phrase filled_text(const std::vector<std::string>& texts, const FailureValues& v
   return {};
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -20,7 +20,7 @@
 #include "base/phrase.hpp"
 #include "evidence/log_text.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 enum class FailureKind {
   stops,    // ends the run
@@ -82,4 +82,4 @@ const FailureTable& known_failures();
 // The first of the texts whose names all have a value, filled; empty where there is none.
 Phrase filled_text(const std::vector<std::string>& texts, const FailureValues& values);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -12,7 +12,7 @@
 #include "evidence/recorded_fetch.hpp"
 #include "model/engine/fetch_schedule.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 using Lines = std::vector<std::string>;
 
@@ -206,4 +206,4 @@ class RecordedReader {
   bool stopped_ = false;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

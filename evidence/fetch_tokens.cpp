@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr const char* kWaiting = "waits";
@@ -56,4 +56,4 @@ std::vector<std::string> FetchTokens::lines() const {
   return result;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

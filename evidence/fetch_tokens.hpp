@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 class FetchTokens {
  public:
@@ -37,4 +37,4 @@ class FetchTokens {
   std::vector<Entry> entries_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -3,7 +3,7 @@
 
 #include "evidence/validate.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 Json number(double value) {
@@ -97,4 +97,4 @@ Json to_json(const ValidationReport& report, const ValidateOptions& options) {
   return document;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

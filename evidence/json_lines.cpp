@@ -4,7 +4,7 @@
 
 #include "base/check.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 std::string pointer_in_line(int line, const std::string& pointer) {
   if (pointer.starts_with("line ")) return pointer;  // a syntax error names its line itself
@@ -51,4 +51,4 @@ std::vector<Diagnostic> read_json_lines(
   return problems;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

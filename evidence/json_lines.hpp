@@ -9,7 +9,7 @@
 #include "base/diagnostic.hpp"
 #include "base/json.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // Calls `reader` for the document of each line; empty lines are skipped. What it throws as an
 // InputError or SizeOverflow, and what is wrong with the line itself, is returned with `file` and
@@ -22,4 +22,4 @@ std::vector<Diagnostic> read_json_lines(
 // "line 12: /init/groups"; a pointer that names its line itself stays.
 std::string pointer_in_line(int line, const std::string& pointer);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -13,7 +13,7 @@
 #include "evidence/text_scanner.hpp"
 #include "model/families/known_shapes.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 // What a row's own texts become where the log has numbers to count with.
@@ -445,4 +445,4 @@ std::vector<LogSymptom> read_log_symptoms(std::string_view text, const Model* mo
   return std::move(reading.failures.empty() ? reading.consequences : reading.failures);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

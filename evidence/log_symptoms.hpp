@@ -16,7 +16,7 @@
 #include "evidence/failure_table.hpp"
 #include "model/transformer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct LogSymptom {
   std::string_view code;  // "collective-timeout"
@@ -48,4 +48,4 @@ LogReading read_log(std::string_view text, const Model* model = nullptr);
 // What there is to tell: the failures, else the consequences.
 std::vector<LogSymptom> read_log_symptoms(std::string_view text, const Model* model = nullptr);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr char kEscape = '\x1b';
@@ -225,4 +225,4 @@ std::vector<LogText> split_log(std::string log) {
   return texts;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

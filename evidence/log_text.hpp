@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // What one process wrote. Its lines are joined by '\n'.
 struct LogText {
@@ -44,4 +44,4 @@ std::vector<LogText> split_log(std::string log);
 // The text without escape sequences of a terminal (colours, cursor, titles).
 std::string without_escapes(std::string text);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -9,7 +9,7 @@
 #include "evidence/json_lines.hpp"
 #include "model/plan/scenario_reader.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 enum class MetricKind { bytes, positive, fraction, flag, count };
@@ -481,4 +481,4 @@ bool is_time(Metric metric) {
          metric == Metric::samples_per_second;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

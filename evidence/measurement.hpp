@@ -21,7 +21,7 @@
 #include "evidence/component_timings.hpp"
 #include "model/plan/scenario.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 enum class Metric {
   peak_allocated_bytes,
@@ -127,4 +127,4 @@ bool is_memory(Metric metric);
 bool is_peak(Metric metric);  // the three of the accuracy gate
 bool is_time(Metric metric);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

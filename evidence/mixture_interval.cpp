@@ -6,7 +6,7 @@
 #include "base/check.hpp"
 #include "model/predict/step_result.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 double below(const MixturePart& part, double x) {
@@ -52,4 +52,4 @@ std::pair<double, double> mixture_interval(const std::vector<MixturePart>& parts
   return {quantile(parts, 0.05, low, high), quantile(parts, 0.95, low, high)};
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

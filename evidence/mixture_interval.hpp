@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct MixturePart {
   double low = 0.0, high = 0.0;  // its 90 % interval; equal: it is certain
@@ -20,4 +20,4 @@ struct MixturePart {
 // Precondition: a part with a positive weight whose `low` is below its `most`.
 std::pair<double, double> mixture_interval(const std::vector<MixturePart>& parts);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

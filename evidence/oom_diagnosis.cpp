@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 // A CUDA context without libraries' workspaces is a few hundred MiB, by GPU and driver.
@@ -217,4 +217,4 @@ std::vector<OomCause> diagnose(const OomEvent& event) {
   return causes;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -13,7 +13,7 @@
 #include "base/phrase.hpp"
 #include "evidence/oom_text.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct OomCause {
   std::string_view code;  // "fragmentation"
@@ -30,4 +30,4 @@ std::optional<Bytes> memory_of_others(const OomEvent& event);
 // "98.00 MiB": as PyTorch prints it.
 std::string printed(Bytes bytes);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

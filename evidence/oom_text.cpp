@@ -6,7 +6,7 @@
 
 #include "evidence/log_text.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 using Field = std::optional<PrintedSize> OomEvent::*;
@@ -495,4 +495,4 @@ Json to_json(const OomEvent& event) {
   return json;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -32,7 +32,7 @@
 #include "evidence/log_text.hpp"
 #include "evidence/text_scanner.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 enum class OomKind {
   gpu_allocator,   // PyTorch's caching allocator: the only one that states sizes
@@ -94,4 +94,4 @@ std::optional<PrintedSize> total_reserved(const OomEvent& event);
 // {"kind":"gpu_allocator","line":3,"tried_bytes":...}; absent fields are left out.
 Json to_json(const OomEvent& event);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

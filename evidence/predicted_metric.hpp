@@ -6,7 +6,7 @@
 
 #include "evidence/measurement.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // In the metric's own unit.
 struct PredictedMetric {
@@ -17,4 +17,4 @@ struct PredictedMetric {
 
 using MetricArray = std::array<std::optional<PredictedMetric>, kMetricCount>;
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -9,7 +9,7 @@
 #include "model/plan/engine_from_ds_config.hpp"
 #include "model/software.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 namespace {
 
@@ -267,4 +267,4 @@ RecordedEngine read_recorded_engine(const Json& recording) {
   return engine;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -9,7 +9,7 @@
 #include "model/engine/engine_config.hpp"
 #include "model/software.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct RecordedEngine {
   std::string id;
@@ -41,4 +41,4 @@ Version recorded_release(const std::string& software);
 const Json& recorded_member(const Json& object, const std::string& pointer, std::string_view key);
 std::int64_t recorded_integer(const Json& value, const std::string& pointer);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -7,7 +7,7 @@
 #include "base/diagnostic.hpp"
 #include "evidence/recorded_engine.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 [[noreturn]] void refuse(const std::string& pointer, const std::string& expected, const Json* got) {
@@ -162,4 +162,4 @@ RecordedFetch read_recorded_fetch(const Json& recording) {
   return result;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -8,7 +8,7 @@
 #include "model/engine/engine_config.hpp"
 #include "model/engine/fetch_schedule.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct RecordedFetch {
   std::string id;
@@ -26,4 +26,4 @@ bool is_stage3_recording(const Json& recording);
 // Precondition: is_stage3_recording. The events point into `recording`. Throws InputError.
 RecordedFetch read_recorded_fetch(const Json& recording);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -9,24 +9,24 @@
 #include "base/diagnostic.hpp"
 #include "evidence/importers/unpickle.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
 
-constexpr std::array<std::pair<std::string_view, AllocatorAction>, 8> kActions{{
-    {"alloc", AllocatorAction::alloc},
-    {"free_requested", AllocatorAction::free_requested},
-    {"free_completed", AllocatorAction::free_completed},
-    {"segment_alloc", AllocatorAction::segment_alloc},
-    {"segment_free", AllocatorAction::segment_free},
-    {"segment_map", AllocatorAction::segment_map},
-    {"segment_unmap", AllocatorAction::segment_unmap},
-    {"oom", AllocatorAction::oom},
+constexpr std::array<std::pair<std::string_view, simulator::AllocatorAction>, 8> kActions{{
+    {"alloc", simulator::AllocatorAction::alloc},
+    {"free_requested", simulator::AllocatorAction::free_requested},
+    {"free_completed", simulator::AllocatorAction::free_completed},
+    {"segment_alloc", simulator::AllocatorAction::segment_alloc},
+    {"segment_free", simulator::AllocatorAction::segment_free},
+    {"segment_map", simulator::AllocatorAction::segment_map},
+    {"segment_unmap", simulator::AllocatorAction::segment_unmap},
+    {"oom", simulator::AllocatorAction::oom},
 }};
 
 // Nothing for what does nothing to the allocator: "snapshot", marks of the user.
-std::optional<AllocatorAction> action_of(std::string_view name) {
+std::optional<simulator::AllocatorAction> action_of(std::string_view name) {
   for (const auto& [known, action] : kActions) {
     if (known == name) return action;
   }
@@ -103,9 +103,9 @@ class SnapshotReader {
         const bool has_address = pickle_.find(block, "address").has_value();
         RecordedBlock one{.address = has_address ? integer_of(block, "address") : next,
                           .size = integer_of(block, "size")};
-        if (state == "active_allocated") one.state = BlockState::allocated;
+        if (state == "active_allocated") one.state = simulator::BlockState::allocated;
         if (state == "active_pending_free" || state == "active_awaiting_free") {
-          one.state = BlockState::awaiting_events;
+          one.state = simulator::BlockState::awaiting_events;
         }
         next = std::min(one.address + one.size, kMostBytes);
         read.blocks.push_back(one);
@@ -166,4 +166,4 @@ RecordedMemory read_recorded_memory(std::string_view bytes, const std::string& f
   return SnapshotReader(bytes, file).read();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -16,10 +16,10 @@
 
 #include "simulator/allocator.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct RecordedEvent {
-  AllocatorAction action = AllocatorAction::alloc;
+  simulator::AllocatorAction action = simulator::AllocatorAction::alloc;
   std::int64_t address = 0;
   std::int64_t size = 0;  // bytes
   std::int64_t stream = 0;
@@ -29,7 +29,7 @@ struct RecordedEvent {
 struct RecordedBlock {
   std::int64_t address = 0;
   std::int64_t size = 0;  // bytes
-  BlockState state = BlockState::free;
+  simulator::BlockState state = simulator::BlockState::free;
 };
 
 struct RecordedSegment {
@@ -53,4 +53,4 @@ struct RecordedMemory {
 // no data or no snapshot.
 RecordedMemory read_recorded_memory(std::string_view bytes, const std::string& file);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

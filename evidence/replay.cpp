@@ -4,7 +4,7 @@
 #include "evidence/replay_fetch.hpp"
 #include "evidence/replay_reduce.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 std::vector<ReplayMismatch> replay_recording(const Json& recording) {
   std::vector<ReplayMismatch> mismatches = replay_reduce(recording);
@@ -34,4 +34,4 @@ Json to_json(const ReplayReport& report) {
                        {"mismatches", std::move(mismatches)}});
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

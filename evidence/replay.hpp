@@ -9,7 +9,7 @@
 #include "base/json.hpp"
 #include "evidence/replay_mismatch.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct ReplayReport {
   int configurations = 0;  // recordings that could be read
@@ -27,4 +27,4 @@ ReplayReport replay_text(std::string_view lines, const std::string& file);
 // {"schema":"zeroplan.replay/1","configurations":n,"reproduced":n,"mismatches":[...]}
 Json to_json(const ReplayReport& report);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -8,7 +8,7 @@
 #include "evidence/event_text.hpp"
 #include "model/releases.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 namespace {
 
@@ -340,4 +340,4 @@ void BufferReplay::compare_step(std::size_t step, bool skipped, std::vector<Repl
   }
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

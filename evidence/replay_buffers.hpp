@@ -12,7 +12,7 @@
 #include "model/engine/buffers.hpp"
 #include "model/engine/partition.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 class BufferReplay {
  public:
@@ -50,4 +50,4 @@ class BufferReplay {
   std::map<int, Bytes> gathered_;  // stage 3: parameter -> storage of its gathered weights
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

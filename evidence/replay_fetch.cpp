@@ -9,7 +9,7 @@
 #include "model/engine/fetch_coordinator.hpp"
 #include "model/releases.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 // Writes what the coordinator logged in the recorder's words.
@@ -329,4 +329,4 @@ std::vector<ReplayMismatch> replay_fetch(const Json& recording) {
   return Replay(recorded).run();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -17,10 +17,10 @@
 #include "base/json.hpp"
 #include "evidence/replay_mismatch.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // Empty for a recording of another stage. At most one mismatch a step: the first, as later ones
 // follow from it. Throws InputError where the document does not have the form of a recording.
 std::vector<ReplayMismatch> replay_fetch(const Json& recording);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -7,7 +7,7 @@
 #include "model/engine/initialization.hpp"
 #include "model/engine/partition.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 namespace {
 
@@ -155,4 +155,4 @@ void replay_init(const Json& recording,
   replay.compare_events(recorded_member(init, "/init", "events"), "events", actions);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

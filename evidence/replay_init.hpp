@@ -7,11 +7,11 @@
 #include "evidence/recorded_engine.hpp"
 #include "evidence/replay_mismatch.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // Compares wrapper, partition plan and collectives of a recording's `init`.
 void replay_init(const Json& recording,
                  const RecordedEngine& engine,
                  std::vector<ReplayMismatch>& out);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

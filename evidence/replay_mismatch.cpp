@@ -1,6 +1,6 @@
 #include "evidence/replay_mismatch.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 Json to_json(const ReplayMismatch& mismatch) {
   return Json::object({{"id", mismatch.id},
@@ -10,4 +10,4 @@ Json to_json(const ReplayMismatch& mismatch) {
                        {"got", mismatch.got}});
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

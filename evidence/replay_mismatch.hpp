@@ -6,7 +6,7 @@
 
 #include "base/json.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct ReplayMismatch {
   std::string id;        // of the recording
@@ -19,4 +19,4 @@ struct ReplayMismatch {
 // {"id":…,"step":…,"event":…,"expected":…,"got":…}
 Json to_json(const ReplayMismatch& mismatch);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

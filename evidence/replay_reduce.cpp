@@ -14,7 +14,7 @@
 #include "model/engine/optimizer_step.hpp"
 #include "model/releases.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 namespace {
 
@@ -237,4 +237,4 @@ std::vector<ReplayMismatch> replay_reduce(const Json& recording) {
   return mismatches;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -24,11 +24,11 @@
 #include "base/json.hpp"
 #include "evidence/replay_mismatch.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // At most one mismatch a step (the first, as later ones follow from it), and one for each thing of
 // init and each moment. Mismatches outside the events have event -1, those of init step -1 too.
 // Throws InputError where the document does not have the form of a recording.
 std::vector<ReplayMismatch> replay_reduce(const Json& recording);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

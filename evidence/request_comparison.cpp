@@ -12,7 +12,7 @@
 #include "base/diagnostic.hpp"
 #include "simulator/allocator_options.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 // Alignments that need more changes are of two different runs.
@@ -30,14 +30,14 @@ std::vector<Ask> asks_of(const RecordedDevice& device, Bytes at_least) {
   std::vector<Ask> asks;
   std::unordered_map<std::int64_t, std::size_t> live;  // by address
   for (const RecordedEvent& event : device.history) {
-    if (event.action == AllocatorAction::alloc) {
+    if (event.action == simulator::AllocatorAction::alloc) {
       const std::int64_t size = (event.size + kRounding - 1) / kRounding * kRounding;
       live.erase(event.address);
       if (size < at_least.count()) continue;
       live[event.address] = asks.size();
       asks.push_back({size, event.stream, event.place, static_cast<std::size_t>(-1)});
-    } else if (event.action == AllocatorAction::free_requested ||
-               event.action == AllocatorAction::free_completed) {
+    } else if (event.action == simulator::AllocatorAction::free_requested ||
+               event.action == simulator::AllocatorAction::free_completed) {
       const auto found = live.find(event.address);
       if (found == live.end()) continue;
       asks[found->second].end = asks.size();
@@ -285,4 +285,4 @@ Json to_json(const RequestComparison& comparison) {
                        {"differences", differences}});
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

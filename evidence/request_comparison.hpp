@@ -17,7 +17,7 @@
 #include "base/units.hpp"
 #include "evidence/recorded_memory.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 enum class RequestDifferenceKind { recorded_only, simulated_only, stream, lifetime };
 
@@ -56,4 +56,4 @@ RequestComparison compare_requests(const RecordedDevice& recorded,
 //   "differences":[{"kind":"…","module":"…","place":"…","bytes":n,"times":n}]}
 Json to_json(const RequestComparison& comparison);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -14,7 +14,7 @@
 #include "model/predict/step_time.hpp"
 #include "model/predict/step_work.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 // --- what the scenario says
@@ -127,7 +127,7 @@ class Metrics {
 // With which probability a micro-batch size fits; each is simulated once.
 class MicroBatches {
  public:
-  MicroBatches(Scenario scenario, Prepared prepared, SimulateOptions options)
+  MicroBatches(Scenario scenario, Prepared prepared, simulator::SimulateOptions options)
       : scenario_(std::move(scenario)), prepared_(std::move(prepared)), options_(options) {
     // What the ds_config says of batches gives way.
     auto config = std::make_shared<DsConfig>(ds_config_of(scenario_));
@@ -160,7 +160,7 @@ class MicroBatches {
     scenario_.set(ScenarioKey::micro_batch_size, Json(size), {"", "/workload/micro_batch_size"});
     double probability = 0.0;
     try {
-      probability = simulate(resolve(scenario_, prepared_), options_).fit_probability;
+      probability = simulator::simulate(resolve(scenario_, prepared_), options_).fit_probability;
     } catch (const SizeOverflow&) {
       // Too large to be counted is too large to fit.
     }
@@ -169,13 +169,13 @@ class MicroBatches {
 
   Scenario scenario_;
   Prepared prepared_;
-  SimulateOptions options_;
+  simulator::SimulateOptions options_;
   std::map<std::int64_t, double> known_;
 };
 
 PredictedMetric largest_micro_batch(const Scenario& scenario,
                                     const Prepared& prepared,
-                                    const SimulateOptions& options) {
+                                    const simulator::SimulateOptions& options) {
   MicroBatches sizes(scenario, prepared, options);
   const auto count = [&](double probability) {
     return static_cast<double>(sizes.largest(probability));
@@ -219,7 +219,7 @@ ScenarioPrediction predict_scenario(const Scenario& stated,
                                     const ScenarioPredictionOptions& options) {
   const Scenario scenario = with_reported_software(stated);
   const Prepared prepared = prepare(scenario);
-  SimulateOptions simulation;
+  simulator::SimulateOptions simulation;
   simulation.predict.confidence = options.confidence;
   simulation.predict.host_is_open = false;
   simulation.other_networks = false;
@@ -228,7 +228,7 @@ ScenarioPrediction predict_scenario(const Scenario& stated,
   const Plan plan = resolve(scenario, prepared);
   simulation.rank = options.rank;
   const auto predict = [&](const Plan& other) {
-    StepResult result = simulate(other, simulation);
+    StepResult result = simulator::simulate(other, simulation);
     MetricArray metrics = Metrics(other, result, options).values;
     return Variant{metrics, std::move(result), strategy_of(other)};
   };
@@ -252,4 +252,4 @@ ScenarioPrediction predict_scenario(const Scenario& stated,
   return prediction;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -13,7 +13,7 @@
 #include "evidence/predicted_metric.hpp"
 #include "simulator/simulate.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct ScenarioPrediction {
   MetricArray metrics;  // `fits` has none
@@ -57,4 +57,4 @@ std::string strategy_of(const Plan& plan);
 // Source: docs/contract.md section 4.
 double recomputation_factor(const Plan& plan);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

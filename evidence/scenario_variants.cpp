@@ -12,7 +12,7 @@
 #include "evidence/measurement.hpp"
 #include "evidence/mixture_interval.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 // Predicts a scenario under values of its open keys. `choice` has for each key the number of an
@@ -329,4 +329,4 @@ VariantsAnswer weigh_variants(const OpenScenario& open, const Variant& defaults)
   return answer;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -11,7 +11,7 @@
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // What one assignment of values to the open keys gives.
 struct Variant {
@@ -47,4 +47,4 @@ struct VariantsAnswer {
 // likely (half as much again).
 VariantsAnswer weigh_variants(const OpenScenario& open, const Variant& defaults);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

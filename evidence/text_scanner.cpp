@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cmath>
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -116,4 +116,4 @@ std::size_t find_words(std::string_view text, std::string_view words, std::size_
   return std::string_view::npos;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -8,7 +8,7 @@
 
 #include "base/units.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // A size as a log prints it. "26.08 GiB" means 26.08 GiB give or take half of the last digit.
 struct PrintedSize {
@@ -50,4 +50,4 @@ class TextScanner {
 // nowhere. `words` open with a character that is no white space.
 std::size_t find_words(std::string_view text, std::string_view words, std::size_t from = 0);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -11,7 +11,7 @@
 #include "base/parallel_for.hpp"
 #include "evidence/scenario_prediction.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 // --- one scenario, and every line that measured it
@@ -260,4 +260,4 @@ ValidationReport validate(const std::vector<MeasurementFile>& files,
   return report;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -15,7 +15,7 @@
 #include "base/json.hpp"
 #include "evidence/measurement.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct ValidateOptions {
   double confidence = 0.95;  // of a verdict
@@ -100,4 +100,4 @@ VerdictSummary summarize_verdicts(const std::vector<ValidatedRow>& rows, double 
 
 Json to_json(const ValidationReport& report, const ValidateOptions& options = {});
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -7,7 +7,7 @@
 #include "base/check.hpp"
 #include "evidence/validate.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 // A share of memory that a run left free and that leaves no doubt that it fits (docs/design.md).
@@ -122,4 +122,4 @@ VerdictSummary summarize_verdicts(const std::vector<ValidatedRow>& rows, double 
   return summary;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -56,26 +56,26 @@ v1::StepTime step_of(const StepTime& step) {
   return time;
 }
 
-v1::Strategy strategy_of(const StrategyResult& row) {
+v1::Strategy strategy_of(const tuner::StrategyResult& row) {
   v1::Strategy strategy;
   strategy.stage = row.strategy.stage;
-  strategy.offload_optimizer = text(name(row.strategy.offload_optimizer));
-  strategy.offload_param = text(name(row.strategy.offload_parameter));
+  strategy.offload_optimizer = text(tuner::name(row.strategy.offload_optimizer));
+  strategy.offload_param = text(tuner::name(row.strategy.offload_parameter));
   strategy.activation_checkpointing =
       text(name(kActivationCheckpointingNames, row.strategy.checkpointing));
   strategy.micro_batch_size = row.plan.workload.micro_batch_size;
   strategy.gradient_accumulation_steps = row.plan.workload.gradient_accumulation_steps;
   strategy.fits = row.result.fits;
   strategy.simulated = row.simulated;
-  strategy.at_limit = row.result.fits && is_at_limit(row.result);
+  strategy.at_limit = row.result.fits && tuner::is_at_limit(row.result);
   strategy.ds_config = printed(emit(written_ds_config(row.plan)));
   strategy.result = answer_of(row.result);
   return strategy;
 }
 
-std::vector<v1::Remedy> remedies_of(const std::vector<Remedy>& remedies) {
+std::vector<v1::Remedy> remedies_of(const std::vector<tuner::Remedy>& remedies) {
   std::vector<v1::Remedy> list;
-  for (const Remedy& remedy : remedies) {
+  for (const tuner::Remedy& remedy : remedies) {
     list.push_back({remedy.change,
                     printed(emit(written_ds_config(remedy.best.plan))),
                     answer_of(remedy.best.result)});
@@ -92,7 +92,7 @@ v1::Configuration configuration_of(const Plan& plan, const Scenario& scenario) {
   return configuration;
 }
 
-v1::Configuration best_of(const TuneAnswer& answer) {
+v1::Configuration best_of(const tuner::TuneAnswer& answer) {
   v1::Configuration best = configuration_of(*answer.plan, answer.scenario);
   best.tokens_per_second_per_gpu = answer.result.step.tokens_per_second_per_gpu;
   best.step_seconds = answer.result.step.total.seconds();
@@ -101,7 +101,7 @@ v1::Configuration best_of(const TuneAnswer& answer) {
   return best;
 }
 
-v1::Configuration point_of(const FrontPoint& point, const Scenario& scenario) {
+v1::Configuration point_of(const tuner::FrontPoint& point, const Scenario& scenario) {
   v1::Configuration configuration = configuration_of(point.plan, scenario);
   configuration.tokens_per_second_per_gpu = point.seen.tokens_per_second;
   configuration.step_seconds = point.seen.step.seconds();
@@ -179,37 +179,39 @@ v1::Simulation answer_of(const StepResult& result) {
   return simulation_of(result, printed(to_json(result)));
 }
 
-v1::Simulation answer_of(const Plan& plan, const StepResult& result, Remedies remedies) {
-  return simulation_of(result, printed(simulated_document(plan, result, {}, std::move(remedies))));
+v1::Simulation answer_of(const Plan& plan, const StepResult& result, tuner::Remedies remedies) {
+  return simulation_of(result,
+                       printed(tuner::simulated_document(plan, result, {}, std::move(remedies))));
 }
 
-v1::Fit answer_of(const FitAnswer& answer, const Scenario& scenario) {
+v1::Fit answer_of(const tuner::FitAnswer& answer, const Scenario& scenario) {
   v1::Fit fit(printed(to_json(answer, scenario)));
   fit.fits = answer.recommended.has_value();
-  for (const StrategyResult& row : answer.strategies) fit.strategies.push_back(strategy_of(row));
+  for (const tuner::StrategyResult& row : answer.strategies)
+    fit.strategies.push_back(strategy_of(row));
   fit.recommended = answer.recommended;
   if (answer.one_node) fit.one_node = strategy_of(*answer.one_node);
   if (answer.headroom) {
     fit.largest_micro_batch = answer.headroom->largest_micro_batch;
     fit.longest_sequence = answer.headroom->longest_sequence;
   }
-  if (answer.needs.any()) fit.needs_packages = names_of(answer.needs);
+  if (answer.needs.any()) fit.needs_packages = tuner::names_of(answer.needs);
   fit.remedies = remedies_of(answer.remedies);
   return fit;
 }
 
-v1::Tuning answer_of(const TuneAnswer& answer,
-                     const TuneOptions& options,
+v1::Tuning answer_of(const tuner::TuneAnswer& answer,
+                     const tuner::TuneOptions& options,
                      std::optional<double> price) {
   v1::Tuning tuning(printed(to_json(answer, options, price)));
   if (answer.plan) {
     tuning.best = best_of(answer);
     tuning.result = answer_of(answer.result);
   }
-  for (const FrontPoint& point : answer.pareto) {
+  for (const tuner::FrontPoint& point : answer.pareto) {
     tuning.pareto.push_back(point_of(point, answer.scenario));
   }
-  const SearchResult& search = answer.search;
+  const tuner::SearchResult& search = answer.search;
   tuning.points = search.points;
   tuning.evaluated = search.evaluated;
   tuning.pruned = search.pruned;

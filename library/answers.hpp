@@ -14,11 +14,11 @@ namespace zeroplan::library {
 v1::Resolved answer_of(const Plan& plan, const Scenario& scenario);
 v1::Simulation answer_of(const StepResult& result);
 // With the document of `simulate`, which has what a checkpoint is besides.
-v1::Simulation answer_of(const Plan& plan, const StepResult& result, Remedies remedies);
-v1::Fit answer_of(const FitAnswer& answer, const Scenario& scenario);
+v1::Simulation answer_of(const Plan& plan, const StepResult& result, tuner::Remedies remedies);
+v1::Fit answer_of(const tuner::FitAnswer& answer, const Scenario& scenario);
 // `options`: those that the search had; `price`: of a GPU-hour.
-v1::Tuning answer_of(const TuneAnswer& answer,
-                     const TuneOptions& options,
+v1::Tuning answer_of(const tuner::TuneAnswer& answer,
+                     const tuner::TuneOptions& options,
                      std::optional<double> price);
 v1::Lint answer_of(const LintReport& report, const LintSubject& subject);
 

@@ -208,16 +208,16 @@ Bytes reserve_of(const v1::TuneOptions& said, const Scenario& scenario) {
          std::to_string(limited ? *said.max_gpu_memory_bytes : said.reserve_bytes));
 }
 
-Objective objective_of(v1::Objective said) {
+tuner::Objective objective_of(v1::Objective said) {
   switch (said) {
     case v1::Objective::throughput:
-      return Objective::throughput;
+      return tuner::Objective::throughput;
     case v1::Objective::memory:
-      return Objective::memory;
+      return tuner::Objective::memory;
     case v1::Objective::gpus:
-      return Objective::gpus;
+      return tuner::Objective::gpus;
     case v1::Objective::cost:
-      return Objective::cost;
+      return tuner::Objective::cost;
   }
   refuse("objective", "one of the enumeration", std::to_string(static_cast<int>(said)));
 }
@@ -269,22 +269,22 @@ PredictOptions options_of(const v1::FitOptions& said) {
   return options;
 }
 
-SimulateOptions options_of(const v1::SimulateOptions& said) {
-  SimulateOptions options;
+simulator::SimulateOptions options_of(const v1::SimulateOptions& said) {
+  simulator::SimulateOptions options;
   options.predict.confidence = confidence_in_range(said.confidence);
   options.rank = said.rank;
   if (said.rank && *said.rank < 0) refuse("rank", "a rank from 0 on", std::to_string(*said.rank));
   return options;
 }
 
-TuneOptions options_of(const v1::TuneOptions& said, const Scenario& scenario) {
+tuner::TuneOptions options_of(const v1::TuneOptions& said, const Scenario& scenario) {
   constexpr double kMost = 1e9;
   std::optional<double> gap = said.gap;
   if (gap) gap = in_range("gap", *gap, 0.0, 0.5);
-  TuneOptions options = usual_tune_options(kTuneCounts, gap);
+  tuner::TuneOptions options = tuner::usual_tune_options(tuner::kTuneCounts, gap);
   options.words = {said.fix, said.search};
   options.objective = objective_of(said.objective);
-  SearchOptions& search = options.search;
+  tuner::SearchOptions& search = options.search;
   search.limits.predict.confidence = confidence_in_range(said.confidence);
   search.limits.predict.reserve = reserve_of(said, scenario);
   if (const auto most = said.max_host_memory_bytes) {
@@ -302,7 +302,7 @@ TuneOptions options_of(const v1::TuneOptions& said, const Scenario& scenario) {
   search.seconds = said.time_limit_seconds;
   search.interrupted = said.stop;
   if (said.on_progress) {
-    search.on_progress = [&said](const SearchProgress& progress) {
+    search.on_progress = [&said](const tuner::SearchProgress& progress) {
       said.on_progress({progress.points, progress.evaluated, progress.pruned});
     };
   }
@@ -310,8 +310,8 @@ TuneOptions options_of(const v1::TuneOptions& said, const Scenario& scenario) {
 }
 
 LintRequest request_of(const v1::LintOptions& said, const Scenario& scenario) {
-  LintRequest request{.result_of = [](const Plan& plan) { return simulate(plan); },
-                      .add_change = add_cheapest_change};
+  LintRequest request{.result_of = [](const Plan& plan) { return simulator::simulate(plan); },
+                      .add_change = tuner::add_cheapest_change};
   request.scenario = scenario;
   request.gpus = said.gpus;
   if (said.gpus && (*said.gpus < 1 || *said.gpus > kMostGpus)) {

@@ -13,8 +13,8 @@ namespace zeroplan::library {
 // All throw zeroplan::InputError (of base/diagnostic.hpp) for values that cannot be used.
 Scenario scenario_of(const v1::Scenario& said);
 PredictOptions options_of(const v1::FitOptions& said);
-SimulateOptions options_of(const v1::SimulateOptions& said);
-TuneOptions options_of(const v1::TuneOptions& said, const Scenario& scenario);
+simulator::SimulateOptions options_of(const v1::SimulateOptions& said);
+tuner::TuneOptions options_of(const v1::TuneOptions& said, const Scenario& scenario);
 // `scenario` has the ds_config.
 LintRequest request_of(const v1::LintOptions& said, const Scenario& scenario);
 

@@ -59,12 +59,13 @@ Resolved resolve(const Scenario& scenario) {
 
 Simulation simulate(const Scenario& scenario, const SimulateOptions& options) {
   return asked([&] {
-    const zeroplan::SimulateOptions asked_for = library::options_of(options);
+    const zeroplan::simulator::SimulateOptions asked_for = library::options_of(options);
     const zeroplan::Scenario question = library::scenario_of(scenario);
     const Plan plan = zeroplan::resolve(question);
-    const StepResult result = zeroplan::simulate(plan, asked_for);
-    Remedies remedies;
-    if (!result.fits) remedies = find_remedies(Variations(question), result, asked_for.predict);
+    const StepResult result = zeroplan::simulator::simulate(plan, asked_for);
+    tuner::Remedies remedies;
+    if (!result.fits)
+      remedies = tuner::find_remedies(tuner::Variations(question), result, asked_for.predict);
     return library::answer_of(plan, result, std::move(remedies));
   });
 }
@@ -73,16 +74,16 @@ Fit fit(const Scenario& scenario, const FitOptions& options) {
   return asked([&] {
     const PredictOptions asked_for = library::options_of(options);
     const zeroplan::Scenario question = library::scenario_of(scenario);
-    return library::answer_of(zeroplan::fit(question, asked_for), question);
+    return library::answer_of(zeroplan::tuner::fit(question, asked_for), question);
   });
 }
 
 Tuning tune(const Scenario& scenario, const TuneOptions& options) {
   return asked([&] {
     const zeroplan::Scenario question = library::scenario_of(scenario);
-    const zeroplan::TuneOptions asked_for = library::options_of(options, question);
+    const zeroplan::tuner::TuneOptions asked_for = library::options_of(options, question);
     return library::answer_of(
-        zeroplan::tune(question, asked_for), asked_for, options.price_per_gpu_hour);
+        zeroplan::tuner::tune(question, asked_for), asked_for, options.price_per_gpu_hour);
   });
 }
 

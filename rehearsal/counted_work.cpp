@@ -17,11 +17,11 @@ std::optional<Phase> phase_of(std::string_view mark) {
 
 class Counter {
  public:
-  Counter(const RecordedWork& work, WorkByPhase& counted)
+  Counter(const RecordedWork& work, simulator::WorkByPhase& counted)
       : work_(work), counted_(counted), launched_(work.operations.size(), false) {}
 
   void count(const RecordedCall& call, Phase phase) {
-    PhaseWork& now = counted_[static_cast<std::size_t>(phase)];
+    simulator::PhaseWork& now = counted_[static_cast<std::size_t>(phase)];
     switch (call.kind) {
       case CallKind::kernel:
         count_kernel(call, now);
@@ -30,7 +30,7 @@ class Counter {
         ++now.kernels;
         break;
       case CallKind::product:
-        ++now.products[words_of(call.product)];
+        ++now.products[simulator::words_of(call.product)];
         break;
       case CallKind::collective:
         count_collective(call.collective, now);
@@ -61,7 +61,7 @@ class Counter {
 
  private:
   // Of an attention's kernels the first is the call, and the others belong to it.
-  void count_kernel(const RecordedCall& call, PhaseWork& now) {
+  void count_kernel(const RecordedCall& call, simulator::PhaseWork& now) {
     if (call.operation < 0 ||
         !work_.operations[static_cast<std::size_t>(call.operation)].attention) {
       ++now.kernels;
@@ -72,29 +72,29 @@ class Counter {
     ++now.attention;
   }
 
-  static void count_collective(const RecordedCollective& call, PhaseWork& now) {
+  static void count_collective(const RecordedCollective& call, simulator::PhaseWork& now) {
     const bool counts_a_part = call.name == "all_gather" || call.name == "reduce_scatter";
     const Bytes tensor = counts_a_part ? call.bytes * call.ranks : call.bytes;
-    ++now.collectives[words_of_collective(call.name, call.ranks, tensor)];
+    ++now.collectives[simulator::words_of_collective(call.name, call.ranks, tensor)];
   }
 
-  static void count_copy(const RecordedCall& call, PhaseWork& now) {
+  static void count_copy(const RecordedCall& call, simulator::PhaseWork& now) {
     if (call.way == CopyWay::on_device) {
       ++now.kernels;
       return;
     }
-    ++now.copies[words_of_copy(
+    ++now.copies[simulator::words_of_copy(
         call.way == CopyWay::to_device, Bytes::of(call.number), call.pinned)];
   }
 
   const RecordedWork& work_;
-  WorkByPhase& counted_;
+  simulator::WorkByPhase& counted_;
   std::vector<bool> launched_;  // by operation
 };
 
 }  // namespace
 
-std::optional<WorkByPhase> count_last_step(const RecordedWork& work) {
+std::optional<simulator::WorkByPhase> count_last_step(const RecordedWork& work) {
   std::vector<std::size_t> updates;
   for (std::size_t i = 0; i < work.calls.size(); ++i) {
     const RecordedCall& call = work.calls[i];
@@ -110,7 +110,7 @@ std::optional<WorkByPhase> count_last_step(const RecordedWork& work) {
     if (call.kind == CallKind::mark) next = phase_of(call.name).value_or(next);
     phases[i - begin] = next;
   }
-  WorkByPhase counted;
+  simulator::WorkByPhase counted;
   Counter counter(work, counted);
   for (std::size_t i = begin; i <= end; ++i) counter.count(work.calls[i], phases[i - begin]);
   return counted;

@@ -13,6 +13,6 @@ namespace zeroplan::rehearsal {
 // launched together (grouped collectives) each is counted. Copies on the GPU are kernels, and so
 // is a memset. Absent where there are not two updates. Fused attention is known where operations
 // were watched; else its kernels are among the others.
-std::optional<WorkByPhase> count_last_step(const RecordedWork& work);
+std::optional<simulator::WorkByPhase> count_last_step(const RecordedWork& work);
 
 }  // namespace zeroplan::rehearsal

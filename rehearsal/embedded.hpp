@@ -6,7 +6,7 @@
 
 #include "base/embedded.hpp"
 
-namespace zeroplan {
+namespace zeroplan::rehearsal {
 
 std::span<const EmbeddedFile> rehearsal_files();  // generated (cmake/EmbedFiles.cmake)
 
@@ -17,4 +17,4 @@ std::string_view real_gpu_library();  // generated, too
 // libzeroplan_cuda.so's bytes: the functions of rehearsal/libraries, without versions.
 std::string_view emulator_library();  // generated (cmake/EmulatorLibrary.cmake)
 
-}  // namespace zeroplan
+}  // namespace zeroplan::rehearsal

@@ -88,90 +88,100 @@ class WorkTimes {
   Seconds launch() const { return Seconds::of(coefficients_[Coefficient::host_launch_seconds]); }
 
   // `operation` is null where none of torch's launched it. `first`: of the operation's kernels.
-  Task kernel(const RecordedCall& call, const RecordedOperation* operation, bool first) const {
+  simulator::Task kernel(const RecordedCall& call,
+                         const RecordedOperation* operation,
+                         bool first) const {
     const Seconds floor = kernels_.streaming(OpKind::pointwise, Bytes::zero());
     if (operation == nullptr || operation->products > 0) {
-      return named(kernel_task(floor, KernelBound::memory), call.name);
+      return named(simulator::kernel_task(floor, KernelBound::memory), call.name);
     }
     const std::string_view base = base_of(operation->name);
     if (operation->attention) {
-      return named(first ? attention(*operation) : kernel_task(floor, KernelBound::memory), base);
+      return named(
+          first ? attention(*operation) : simulator::kernel_task(floor, KernelBound::memory), base);
     }
     const Bytes traffic = operation->read + operation->written;
     const Seconds all = kernels_.streaming(kind_of(base), traffic, operation->kernels);
-    return named(kernel_task(all * (1.0 / operation->kernels), KernelBound::memory), base);
+    return named(simulator::kernel_task(all * (1.0 / operation->kernels), KernelBound::memory),
+                 base);
   }
 
-  Task product(const MatrixProduct& product) const {
-    return named(kernel_task(kernels_.matmul().sustained(product), KernelBound::compute),
+  simulator::Task product(const MatrixProduct& product) const {
+    return named(simulator::kernel_task(kernels_.matmul().sustained(product), KernelBound::compute),
                  "product");
   }
 
-  Task collective(const RecordedCollective& call) const {
-    const CostsOf costs{cluster_, coefficients_};
+  simulator::Task collective(const RecordedCollective& call) const {
+    const simulator::CostsOf costs{cluster_, coefficients_};
     const CollectiveGroup group = group_of(call.ranks, cluster_);
     const auto kind = collective_of(call.name);
     const bool counts_a_part = kind == Collective::all_gather || kind == Collective::reduce_scatter;
     const Bytes message = counts_a_part ? call.bytes * call.ranks : call.bytes;
-    return named(collective_task(costs, kind.value_or(Collective::broadcast), message, group),
-                 call.name);
+    return named(
+        simulator::collective_task(costs, kind.value_or(Collective::broadcast), message, group),
+        call.name);
   }
 
   // Between two ranks; of several that are launched together, an exchange among all.
-  Task exchange(const RecordedCollective& call, std::int64_t sends) const {
-    const CostsOf costs{cluster_, coefficients_};
+  simulator::Task exchange(const RecordedCollective& call, std::int64_t sends) const {
+    const simulator::CostsOf costs{cluster_, coefficients_};
     const bool is_pair = sends <= 1;
     const CollectiveGroup group =
         group_of(is_pair ? std::min<std::int64_t>(2, call.ranks) : call.ranks, cluster_);
     const Collective kind = is_pair ? Collective::broadcast : Collective::all_to_all;
-    return named(collective_task(costs, kind, call.bytes, group),
+    return named(simulator::collective_task(costs, kind, call.bytes, group),
                  is_pair ? call.name : "all_to_all");
   }
 
-  Task copy(const RecordedCall& call) const {
+  simulator::Task copy(const RecordedCall& call) const {
     const Bytes bytes = Bytes::of(call.number);
     if (call.way == CopyWay::on_device) {
-      return named(kernel_task(kernels_.streaming(OpKind::copy, bytes * 2), KernelBound::memory),
-                   "copy");
+      return named(
+          simulator::kernel_task(kernels_.streaming(OpKind::copy, bytes * 2), KernelBound::memory),
+          "copy");
     }
-    const TaskKind way =
-        call.way == CopyWay::to_device ? TaskKind::copy_to_device : TaskKind::copy_to_host;
-    Task task =
-        copy_task({cluster_, coefficients_}, way, bytes, call.pinned, cluster_.gpus_per_node());
+    const simulator::TaskKind way = call.way == CopyWay::to_device
+                                        ? simulator::TaskKind::copy_to_device
+                                        : simulator::TaskKind::copy_to_host;
+    simulator::Task task = simulator::copy_task(
+        {cluster_, coefficients_}, way, bytes, call.pinned, cluster_.gpus_per_node());
     return named(std::move(task),
                  call.way == CopyWay::to_device ? "copy to device" : "copy to host");
   }
 
-  Task memset(Bytes bytes) const {
-    return named(kernel_task(kernels_.streaming(OpKind::fill, bytes), KernelBound::memory),
-                 "memset");
+  simulator::Task memset(Bytes bytes) const {
+    return named(
+        simulator::kernel_task(kernels_.streaming(OpKind::fill, bytes), KernelBound::memory),
+        "memset");
   }
-  Task cpu_adam(Elements parameters) const {
-    return named(cpu_optimizer_task({cluster_, coefficients_}, {.parameters = parameters}),
-                 "CPU Adam");
+  simulator::Task cpu_adam(Elements parameters) const {
+    return named(
+        simulator::cpu_optimizer_task({cluster_, coefficients_}, {.parameters = parameters}),
+        "CPU Adam");
   }
-  Task file(const RecordedCall& call) const {
+  simulator::Task file(const RecordedCall& call) const {
     NvmeLoad load;
     (call.file.reads ? load.read : load.write) = Bytes::of(call.number);
     load.ranks = cluster_.node.gpus_per_node;
     load.requests = call.file.requests;
-    return named(nvme_task({cluster_, coefficients_}, load),
+    return named(simulator::nvme_task({cluster_, coefficients_}, load),
                  call.file.reads ? "NVMe read" : "NVMe write");
   }
-  Task cpu_pass(Bytes traffic) const {
-    return named(host_memory_task({cluster_, coefficients_}, {.traffic = traffic, .new_pages = {}}),
+  simulator::Task cpu_pass(Bytes traffic) const {
+    return named(simulator::host_memory_task({cluster_, coefficients_},
+                                             {.traffic = traffic, .new_pages = {}}),
                  "host memory");
   }
 
  private:
-  Task named(Task task, std::string_view name) const {
+  simulator::Task named(simulator::Task task, std::string_view name) const {
     task.name = std::string(name);
     return task;
   }
-  Task attention(const RecordedOperation& operation) const {
+  simulator::Task attention(const RecordedOperation& operation) const {
     const AttentionKernel kernel = attention_kernel_of(operation.name, torch_);
     const Seconds time = attention_time(*operation.attention, kernel, cluster_.gpu, coefficients_);
-    return kernel_task(time, KernelBound::compute);
+    return simulator::kernel_task(time, KernelBound::compute);
   }
 
   const Cluster& cluster_;
@@ -199,10 +209,10 @@ Seconds host_time(const RecordedCall& call) {
 // A program of what was recorded. A section ends with each update.
 class WorkWriter {
  public:
-  WorkWriter(const RecordedWork& work, const WorkTimes& times, Program& program)
+  WorkWriter(const RecordedWork& work, const WorkTimes& times, simulator::Program& program)
       : work_(work), times_(times), writer_(program), kernels_seen_(work.operations.size(), 0) {}
 
-  std::vector<Section> write() {
+  std::vector<simulator::Section> write() {
     streams_[0] = writer_.add_stream("compute");
     find_phases();
     std::size_t begin = writer_.position();
@@ -237,8 +247,8 @@ class WorkWriter {
     }
   }
 
-  StreamId stream_of(std::int32_t number) {
-    const auto [at, is_new] = streams_.try_emplace(number, StreamId{});
+  simulator::StreamId stream_of(std::int32_t number) {
+    const auto [at, is_new] = streams_.try_emplace(number, simulator::StreamId{});
     if (is_new) {
       at->second = writer_.add_stream(number == kHostStream ? "host"
                                       : number <= kFileStream
@@ -250,31 +260,31 @@ class WorkWriter {
 
   void host(const RecordedCall& call) {
     if (call.nanoseconds == 0) return;
-    Task task;
+    simulator::Task task;
     task.name = "host";
     task.dispatch = host_time(call);
-    writer_.issue(writer_.add_task(std::move(task)), kComputeStream);
+    writer_.issue(writer_.add_task(std::move(task)), simulator::kComputeStream);
   }
 
-  void enqueue(const RecordedCall& call, Task task) {
+  void enqueue(const RecordedCall& call, simulator::Task task) {
     task.dispatch = host_time(call) + times_.launch();
     writer_.issue(writer_.add_task(std::move(task)), stream_of(call.stream));
   }
 
   // Work of the host that it does itself: the rehearsal left it out, and it waits for its end.
-  void on_host(const RecordedCall& call, Task task) {
-    const StreamId stream = stream_of(kHostStream);
+  void on_host(const RecordedCall& call, simulator::Task task) {
+    const simulator::StreamId stream = stream_of(kHostStream);
     task.dispatch = host_time(call);
     writer_.issue(writer_.add_task(std::move(task)), stream);
     writer_.host_wait_stream(stream);
   }
 
-  StreamId files_of(const RecordedCall& call) {
+  simulator::StreamId files_of(const RecordedCall& call) {
     return stream_of(kFileStream - static_cast<std::int32_t>(call.file.handle));
   }
 
   void file(const RecordedCall& call) {
-    Task task = times_.file(call);
+    simulator::Task task = times_.file(call);
     task.dispatch = host_time(call);
     writer_.issue(writer_.add_task(std::move(task)), files_of(call));
   }
@@ -325,7 +335,7 @@ class WorkWriter {
   }
 
   // Absent for one that was never recorded, for which nobody waits.
-  std::optional<EventIndex> event(std::int64_t number) const {
+  std::optional<simulator::EventIndex> event(std::int64_t number) const {
     const auto found = events_.find(number);
     return found == events_.end() ? std::nullopt : std::optional(found->second);
   }
@@ -362,7 +372,7 @@ class WorkWriter {
         return enqueue(call, times_.memset(Bytes::of(call.number)));
       case CallKind::event: {
         host(call);
-        const EventIndex made = writer_.new_event();
+        const simulator::EventIndex made = writer_.new_event();
         events_[call.number] = made;
         return writer_.record_event(made, stream_of(call.stream));
       }
@@ -391,26 +401,26 @@ class WorkWriter {
 
   const RecordedWork& work_;
   const WorkTimes& times_;
-  ProgramWriter writer_;
+  simulator::ProgramWriter writer_;
   std::vector<std::int32_t> kernels_seen_;  // by operation
-  std::map<std::int32_t, StreamId> streams_;
-  std::map<std::int64_t, EventIndex> events_;
+  std::map<std::int32_t, simulator::StreamId> streams_;
+  std::map<std::int64_t, simulator::EventIndex> events_;
   std::vector<std::optional<Phase>> phase_after_;  // by call: the phase that a mark begins
-  std::vector<Section> sections_;
+  std::vector<simulator::Section> sections_;
   WorkCounts counts_, last_section_counts_;
 };
 
 // What the compute stream waits for, and what it runs itself of that kind.
 Seconds exposed(const TimedRun& run,
-                std::initializer_list<IdleCause> causes,
-                std::initializer_list<TaskKind> kinds) {
+                std::initializer_list<simulator::IdleCause> causes,
+                std::initializer_list<simulator::TaskKind> kinds) {
   double seconds = 0.0;
-  for (const IdleCause cause : causes) {
+  for (const simulator::IdleCause cause : causes) {
     seconds += run.step.account.idle[static_cast<std::size_t>(cause)];
   }
-  for (const Timeline::Span& span : run.timeline.spans) {
-    if (span.stream != kComputeStream) continue;
-    const TaskKind kind = run.program.tasks[static_cast<std::size_t>(span.task)].kind;
+  for (const simulator::Timeline::Span& span : run.timeline.spans) {
+    if (span.stream != simulator::kComputeStream) continue;
+    const simulator::TaskKind kind = run.program.tasks[static_cast<std::size_t>(span.task)].kind;
     if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end())
       seconds += span.end - span.begin;
   }
@@ -419,7 +429,7 @@ Seconds exposed(const TimedRun& run,
 
 }  // namespace
 
-Bound TimedStep::bound() const { return bound_of(account); }
+Bound TimedStep::bound() const { return simulator::bound_of(account); }
 
 std::optional<TimedRun> time_step(const RecordedWork& work,
                                   const Cluster& cluster,
@@ -427,24 +437,28 @@ std::optional<TimedRun> time_step(const RecordedWork& work,
   TimedRun run;
   const WorkTimes times(cluster, torch);
   WorkWriter writer(work, times, run.program);
-  const std::vector<Section> steps = writer.write();
+  const std::vector<simulator::Section> steps = writer.write();
   if (steps.size() < 2) return std::nullopt;
-  EventLoop loop(run.program, AllocatorOptions{});
+  simulator::EventLoop loop(run.program, simulator::AllocatorOptions{});
   for (std::size_t i = 0; i + 1 < steps.size(); ++i) loop.play(steps[i]);
   loop.drain();
   loop.restart_clock();
-  TraceRecorder recorder;
+  simulator::TraceRecorder recorder;
   loop.observe(&recorder);
   loop.play(steps.back());
   loop.drain();
   run.timeline = recorder.timeline();
   run.step.account = loop.time();
   run.step.counts = writer.counts_of_last_section();
-  run.step.exposed_communication = exposed(run, {IdleCause::communication}, {TaskKind::collective});
-  run.step.exposed_offload = exposed(
-      run,
-      {IdleCause::copies, IdleCause::cpu_optimizer, IdleCause::host_memory, IdleCause::nvme},
-      {TaskKind::copy_to_device, TaskKind::copy_to_host});
+  run.step.exposed_communication =
+      exposed(run, {simulator::IdleCause::communication}, {simulator::TaskKind::collective});
+  run.step.exposed_offload =
+      exposed(run,
+              {simulator::IdleCause::copies,
+               simulator::IdleCause::cpu_optimizer,
+               simulator::IdleCause::host_memory,
+               simulator::IdleCause::nvme},
+              {simulator::TaskKind::copy_to_device, simulator::TaskKind::copy_to_host});
   return run;
 }
 

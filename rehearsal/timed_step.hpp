@@ -31,7 +31,7 @@ struct WorkCounts {
 };
 
 struct TimedStep {
-  TimeAccount account;
+  simulator::TimeAccount account;
   WorkCounts counts;
   // The compute stream waits for it, or runs it itself: since 2.7 torch puts collectives that
   // nobody overlaps there.
@@ -41,8 +41,8 @@ struct TimedStep {
 };
 
 struct TimedRun {
-  Program program;
-  Timeline timeline;  // of the timed step
+  simulator::Program program;
+  simulator::Timeline timeline;  // of the timed step
   TimedStep step;
 };
 

@@ -5,7 +5,7 @@
 
 #include "base/check.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 CachingAllocator::CachingAllocator(const AllocatorOptions& options)
     : options_(options), max_split_(options.max_split_size.count()) {}
@@ -327,4 +327,4 @@ std::int64_t CachingAllocator::awaited(StreamId stream) const {
   return event_queues_[i].events.back().ticket;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -30,7 +30,7 @@
 #include "simulator/free_list.hpp"
 #include "simulator/stream_clock.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // A handle of an allocated block, from allocate() until free(). Handles are reused.
 using BlockId = std::int32_t;
@@ -303,4 +303,4 @@ class CachingAllocator {
   std::vector<AllocatorEvent>* events_out_ = nullptr;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -4,7 +4,7 @@
 #include "base/check.hpp"
 #include "simulator/allocator.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 void CachingAllocator::EventQueue::push(Event event) {
   // Room at the front is used again before the storage grows.
@@ -179,4 +179,4 @@ std::vector<SegmentSnapshot> CachingAllocator::snapshot() const {
   return segments;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

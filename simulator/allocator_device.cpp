@@ -4,7 +4,7 @@
 #include "base/check.hpp"
 #include "simulator/allocator.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 namespace {
 
@@ -291,4 +291,4 @@ void CachingAllocator::release_segment(BlockId id) {
   drop_block(id);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -10,7 +10,7 @@
 #include "base/check.hpp"
 #include "base/diagnostic.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 namespace {
 
@@ -283,4 +283,4 @@ Bytes segment_size(Bytes rounded, const AllocatorOptions& options) {
   return steps;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

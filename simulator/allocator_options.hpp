@@ -13,7 +13,7 @@
 #include "base/units.hpp"
 #include "model/software.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 inline constexpr Bytes kMinBlockSize = Bytes::of(512);   // kMinBlockSize: the quantum of rounding
 inline constexpr Bytes kSmallSize = Bytes::mib(1);       // kSmallSize: rounded sizes up to it are
@@ -82,4 +82,4 @@ Bytes round_size(Bytes request, const AllocatorOptions& options);
 // Source: DeviceCachingAllocator::get_allocation_size.
 Bytes segment_size(Bytes rounded, const AllocatorOptions& options);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

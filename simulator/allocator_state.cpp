@@ -4,7 +4,7 @@
 #include "base/check.hpp"
 #include "simulator/allocator.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 namespace {
 
@@ -191,4 +191,4 @@ void CachingAllocator::check_invariants() const {
   ZP_CHECK(in_segments + unused == static_cast<std::int64_t>(blocks_.size()), "a lost block");
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

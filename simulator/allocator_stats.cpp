@@ -1,6 +1,6 @@
 #include "simulator/allocator_stats.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 namespace {
 
@@ -44,4 +44,4 @@ void MemoryStats::reset_accumulated() {
   num_alloc_retries = num_ooms = num_sync_all_streams = num_device_alloc = num_device_free = 0;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

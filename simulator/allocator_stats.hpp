@@ -10,7 +10,7 @@
 
 #include "base/units.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // "current", "peak", "allocated" and "freed" of memory_stats. Peaks are exact: every increase
 // updates them. Source: increase_stat, decrease_stat.
@@ -91,4 +91,4 @@ struct OutOfMemory {
   Bytes reserved;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

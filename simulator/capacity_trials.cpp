@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 // Of a factor by which a GPU can be smaller, between two ways to say that it is enough.
@@ -194,4 +194,4 @@ SimulatedRank simulate_on(PlayedRanks& played, const CapacityQuestion& question)
   return simulated;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -8,7 +8,7 @@
 
 #include "simulator/played_ranks.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // Standard deviations beyond which nobody asks whether it fits.
 inline constexpr double kFarTail = 3.5;
@@ -47,4 +47,4 @@ struct SimulatedRank {
 // does not stand in for others.
 SimulatedRank simulate_on(PlayedRanks& ranks, const CapacityQuestion& question);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -6,7 +6,7 @@
 
 #include "base/check.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 // Demands that are equal share alike: a task that follows its like changes nobody's rate.
@@ -404,4 +404,4 @@ void EventLoop::note_memory() {
   observer_->memory_changed(Seconds::of(host_time_), memory_.now, allocator_.stats().reserved());
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -27,7 +27,7 @@
 #include "simulator/program.hpp"
 #include "simulator/stream_queue.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // Why the compute stream had nothing to run.
 enum class IdleCause : std::uint8_t {
@@ -281,4 +281,4 @@ class EventLoop {
   TimelineObserver* observer_ = nullptr;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -5,7 +5,7 @@
 #include "base/check.hpp"
 #include "simulator/event_loop.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // --- the streams
 
@@ -229,4 +229,4 @@ IdleCause EventLoop::cause_on(StreamId stream, int depth) const {
   return cause_on(queue.front().index, depth + 1);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -5,7 +5,7 @@
 
 #include "base/check.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 FreeList::Position FreeList::place_of(std::uint32_t bin,
                                       std::int32_t units,
@@ -106,4 +106,4 @@ void FreeList::erase(std::int64_t size, std::int64_t order) {
   erase(place);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -17,7 +17,7 @@
 #include <limits>
 #include <vector>
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class FreeList {
  public:
@@ -107,4 +107,4 @@ class FreeList {
   std::int64_t count_ = 0;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -5,7 +5,7 @@
 #include <deque>
 #include <vector>
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 bool is_left_out(const Task& task) {
@@ -112,4 +112,4 @@ Seconds least_passes_time(const RankProgram& rank) {
   return Seconds::of(clocks.compute());
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

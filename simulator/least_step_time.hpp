@@ -10,11 +10,11 @@
 #include "base/units.hpp"
 #include "simulator/engines/rank_program.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // Until the compute stream has run the passes of the steady step. Left out is the work that knobs
 // of offloading decide beside the weights' way to the GPU: copies to the host, NVMe, the host's
 // own. So the value holds for every choice of those knobs.
 Seconds least_passes_time(const RankProgram& rank);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

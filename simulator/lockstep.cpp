@@ -6,7 +6,7 @@
 #include "base/check.hpp"
 #include "simulator/rank_player.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 using Stop = RankPlayer::Stop;
@@ -195,4 +195,4 @@ RankSimulation simulate_rank(const RankProgram& rank, const SimulationOptions& o
   return std::move(simulate_ranks({&alone, 1}, options).front());
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

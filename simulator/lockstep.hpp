@@ -21,7 +21,7 @@
 #include "simulator/engines/rank_program.hpp"
 #include "simulator/rank_simulation.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // One of the ranks, and what is to be told of its run.
 struct LockstepRank {
@@ -39,4 +39,4 @@ std::vector<RankSimulation> simulate_ranks(std::span<const LockstepRank> ranks,
 // One rank whose peers keep up.
 RankSimulation simulate_rank(const RankProgram& rank, const SimulationOptions& options = {});
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -4,7 +4,7 @@
 
 #include "simulator/pickle.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 std::string_view action_name(AllocatorAction action) {
@@ -132,4 +132,4 @@ std::string memory_snapshot(const Program& program,
   return out.finish();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -8,7 +8,7 @@
 #include "simulator/allocator.hpp"
 #include "simulator/program.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // A pickle. Each allocation's frame names its memory category and, as file, the module, bucket or
 // sub-group it was made for. `events` and `segments` are those of one run of `program`, whose tags
@@ -18,4 +18,4 @@ std::string memory_snapshot(const Program& program,
                             const std::vector<AllocatorEvent>& events,
                             const std::vector<SegmentSnapshot>& segments);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 void PickleWriter::little_endian(std::uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) {
@@ -28,4 +28,4 @@ void PickleWriter::integer(std::int64_t value) {
   little_endian(static_cast<std::uint64_t>(value), 8);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class PickleWriter {
  public:
@@ -48,4 +48,4 @@ class PickleWriter {
   std::string out_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

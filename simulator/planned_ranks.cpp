@@ -13,7 +13,7 @@
 #include "simulator/engines/fsdp_writer.hpp"
 #include "simulator/simulation_memo.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 // A pipeline's micro-batches that are simulated besides those it has alive.
@@ -120,4 +120,4 @@ RankProgram write_steady_step(const Plan& plan, const StepWork& work) {
   return writer.write_steady_step();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -8,7 +8,7 @@
 #include "model/predict/step_work.hpp"
 #include "simulator/engines/rank_program.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // The program of one rank; by default of the heaviest of a DeepSpeed engine, or of any rank of
 // FSDP. Of a pipeline's stage: with as many micro-batches as its memory takes to repeat itself, and
@@ -48,4 +48,4 @@ RankProgram write_representative(const Plan& plan, const StepWork& work);
 // The steady step of that program, of a DeepSpeed engine whose sequences are of one length.
 RankProgram write_steady_step(const Plan& plan, const StepWork& work);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

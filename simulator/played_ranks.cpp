@@ -5,7 +5,7 @@
 
 #include "simulator/lockstep.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 // Equal micro-steps in a row that are simulated where whether it runs is asked, or a coarse time.
@@ -96,4 +96,4 @@ TimeAccount step_of(const std::vector<RankSimulation>& runs) {
   return *step;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

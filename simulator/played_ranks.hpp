@@ -11,7 +11,7 @@
 #include "simulator/planned_ranks.hpp"
 #include "simulator/simulation_memo.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class PlayedRanks {
  public:
@@ -43,4 +43,4 @@ class PlayedRanks {
 // least in collectives, for which the others wait.
 TimeAccount step_of(const std::vector<RankSimulation>& runs);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -25,7 +25,7 @@
 #include "model/memory_category.hpp"
 #include "simulator/stream_clock.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // What a task is, for traces and for naming what a stream waits for.
 enum class TaskKind : std::uint8_t {
@@ -169,4 +169,4 @@ struct Program {
 // The stream every program has.
 inline constexpr StreamId kComputeStream = 0;
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -5,7 +5,7 @@
 #include "base/check.hpp"
 #include "base/fingerprint.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 StreamId ProgramWriter::add_stream(std::string_view name) {
   ZP_CHECK(program_.streams.size() < kMostStreams, "too many streams");
@@ -74,4 +74,4 @@ void ProgramWriter::throttle(QueueIndex queue, std::int64_t limit) {
   add(Opcode::throttle, kComputeStream, queue).bytes = limit;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -8,7 +8,7 @@
 
 #include "simulator/program.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class ProgramWriter {
  public:
@@ -77,4 +77,4 @@ class ProgramWriter {
   std::uint64_t held_ = 0;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -1,6 +1,6 @@
 #include "simulator/rank_player.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 AllocatorOptions allocator_options(const RankProgram& rank, const SimulationOptions& options) {
@@ -101,4 +101,4 @@ RankSimulation RankPlayer::result() const {
   return result;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

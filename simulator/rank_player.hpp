@@ -9,7 +9,7 @@
 #include "simulator/event_loop.hpp"
 #include "simulator/rank_simulation.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class RankPlayer {
  public:
@@ -77,4 +77,4 @@ class RankPlayer {
   RankSimulation result_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -9,7 +9,7 @@
 #include "base/units.hpp"
 #include "simulator/event_loop.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 struct SimulationOptions {
   // Of the GPU for this process's tensors; infinite: the peaks without a limit.
@@ -37,4 +37,4 @@ struct RankSimulation {
   std::optional<LoopOutOfMemory> out_of_memory;  // then the rest is what was seen until there
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

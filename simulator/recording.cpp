@@ -11,7 +11,7 @@
 #include "simulator/rank_simulation.hpp"
 #include "simulator/trace.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 Bytes outside_torch(const StepResult& result) {
@@ -90,4 +90,4 @@ SimulatedStep simulate_step(const Plan& plan, const StepResult& result) {
   return {replay.take_program(), replay.timeline(), outside_torch(result)};
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

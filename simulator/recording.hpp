@@ -7,7 +7,7 @@
 #include "model/predict/step_result.hpp"
 #include "simulator/trace.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 struct Recording {
   std::string trace;            // of the timed step, the rank with the most memory first: trace.hpp
@@ -28,4 +28,4 @@ struct SimulatedStep {
 // Plays the plan again, as record_run does. Precondition: is_simulated(plan).
 SimulatedStep simulate_step(const Plan& plan, const StepResult& result);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -25,7 +25,7 @@
 #include "simulator/rank_simulation.hpp"
 #include "simulator/simulation_memo.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 // Share of the capacity threshold from which on the analytic estimate's peak counts as near: what
@@ -396,4 +396,4 @@ StepResult simulate(const Plan& plan, const SimulateOptions& options) {
   }
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -12,7 +12,7 @@
 #include "model/predict/predict.hpp"
 #include "model/predict/step_result.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 struct KnownRanks;
 class SimulationMemo;
@@ -50,4 +50,4 @@ bool is_simulated(const Plan& plan);
 // InputError for a rank that the plan has not.
 StepResult simulate(const Plan& plan, const SimulateOptions& options = {});
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

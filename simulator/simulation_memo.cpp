@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 void add(const Section& section, Fingerprint& print) {
@@ -101,4 +101,4 @@ std::shared_ptr<const SimulationMemo::Runs> SimulationMemo::keep(const Fingerpri
   return known_.emplace(key, std::move(value)).first->second;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -17,7 +17,7 @@
 #include "simulator/engines/rank_program.hpp"
 #include "simulator/rank_simulation.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // Of everything that decides a rank's run but the GPU.
 Fingerprint fingerprint(const RankProgram& rank);
@@ -54,4 +54,4 @@ class SimulationMemo {
   std::unordered_map<Fingerprint, std::shared_ptr<const Runs>, Hash> known_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

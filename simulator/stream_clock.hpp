@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <span>
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // Streams are numbered from 0, the default stream, densely.
 using StreamId = std::int32_t;
@@ -37,4 +37,4 @@ constexpr bool is_complete(StreamClocks clocks, StreamId stream, std::int64_t ti
                            : ticket <= 0;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -7,7 +7,7 @@
 
 #include "simulator/stream_clock.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // A CUDA stream takes about so many launches ahead of the GPU before a launch blocks the host.
 // Measured by many, documented by nobody: https://forums.developer.nvidia.com/t/232793 has 1024.
@@ -59,4 +59,4 @@ class StreamQueue {
   std::size_t launches_ = 0;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

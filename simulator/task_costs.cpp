@@ -5,7 +5,7 @@
 #include "model/cost/copies.hpp"
 #include "model/cost/cpu_optimizer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 float& of(Demands& demands, SharedResource resource) {
@@ -119,4 +119,4 @@ Task host_memory_task(const CostsOf& costs, const HostPass& pass) {
   return task;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

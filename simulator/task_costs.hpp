@@ -14,7 +14,7 @@
 #include "model/cost/nvme.hpp"
 #include "simulator/program.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // What all tasks of a run are on. Both must outlive their users.
 struct CostsOf {
@@ -45,4 +45,4 @@ Task nvme_task(const CostsOf& costs, const NvmeLoad& load);
 // Passes over host memory by each rank of the node.
 Task host_memory_task(const CostsOf& costs, const HostPass& pass);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -7,7 +7,7 @@
 #include "model/plan/host_work.hpp"
 #include "model/predict/pass_costs.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 Task on_cpu(Seconds duration) {
@@ -249,4 +249,4 @@ TaskIndex TaskTable::host(const char* name, Seconds seconds) {
   });
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -17,7 +17,7 @@
 #include "simulator/program_writer.hpp"
 #include "simulator/task_costs.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 constexpr TaskIndex kNoTask = -1;
 
@@ -93,4 +93,4 @@ class TaskTable {
   std::unordered_map<Key, TaskIndex, KeyHash> known_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -6,7 +6,7 @@
 #include "base/check.hpp"
 #include "model/chrome_trace.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 void TraceRecorder::task_ran(
     StreamId stream, TaskIndex task, std::int32_t label, Seconds begin, Seconds end) {
@@ -83,4 +83,4 @@ std::string chrome_trace(std::span<const TracedRank> ranks) {
   return trace.finish();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

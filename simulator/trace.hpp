@@ -8,7 +8,7 @@
 
 #include "simulator/event_loop.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // What happened in a stretch of simulated time, s since the program's start.
 struct Timeline {
@@ -59,4 +59,4 @@ struct TracedRank {
 // peak, and at every peak.
 std::string chrome_trace(std::span<const TracedRank> ranks);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 class StepCounter {
@@ -208,4 +208,4 @@ std::vector<WorkDifference> differences(const WorkByPhase& first, const WorkByPh
   return found;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -13,7 +13,7 @@
 #include "model/memory_category.hpp"
 #include "simulator/engines/rank_program.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // Of one phase. Products, collectives and copies by what they are, in words that both sides spell
 // alike (the functions below), with how often they occur.
@@ -54,4 +54,4 @@ struct WorkDifference {
 };
 std::vector<WorkDifference> differences(const WorkByPhase& first, const WorkByPhase& second);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -13,7 +13,7 @@
 #include "tuner/missing_rows.hpp"
 #include "tuner/variations.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 // One difference between two sets, before it is tried.
@@ -125,7 +125,8 @@ class Comparison {
   }
 
   StepResult played(const Plan& plan) {
-    return simulate(plan, {.predict = options_, .other_networks = false, .memo = &memo_});
+    return simulator::simulate(plan,
+                               {.predict = options_, .other_networks = false, .memo = &memo_});
   }
 
   DsConfig written() const {
@@ -182,7 +183,7 @@ class Comparison {
   Prepared prepared_;
   const std::vector<ReleaseSet>& sets_;
   const PredictOptions& options_;
-  SimulationMemo memo_;
+  simulator::SimulationMemo memo_;
   MissingRows missing_;
 };
 
@@ -232,4 +233,4 @@ ComparedVersions compare_versions(const Scenario& scenario,
   return Comparison(scenario, prepared, sets, options).answer();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

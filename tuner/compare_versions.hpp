@@ -17,7 +17,7 @@
 #include "model/predict/predict.hpp"
 #include "model/releases.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 struct ReleaseSet {
   Version deepspeed;
@@ -77,4 +77,4 @@ ComparedVersions compare_versions(const Scenario& scenario,
                                   const std::vector<ReleaseSet>& sets,
                                   const PredictOptions& options);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <limits>
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 class Deadline {
  public:
@@ -29,4 +29,4 @@ class Deadline {
   const std::atomic<bool>* interrupted_ = nullptr;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

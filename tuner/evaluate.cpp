@@ -12,7 +12,7 @@
 #include "tuner/fit_ranking.hpp"
 #include "tuner/search.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 Phrase lacks(const StepResult& result) {
@@ -30,20 +30,21 @@ Phrase lacks(const StepResult& result) {
 // the ranks that differ are asked: another than the heaviest may not fit.
 StepResult searched(const Plan& plan,
                     const PredictOptions& predict,
-                    SimulationMemo* memo,
+                    simulator::SimulationMemo* memo,
                     Numbers numbers) {
   const double for_sure = std::max(0.999, 1.0 - 0.02 * (1.0 - predict.confidence));
-  SimulateOptions options{.predict = predict,
-                          .other_networks = false,
-                          .verdict_alone = true,
-                          .stops_at_the_limit = numbers == Numbers::of_what_fits,
-                          .lockstep = false,
-                          .memo = memo};
+  simulator::SimulateOptions options{.predict = predict,
+                                     .other_networks = false,
+                                     .verdict_alone = true,
+                                     .stops_at_the_limit = numbers == Numbers::of_what_fits,
+                                     .lockstep = false,
+                                     .memo = memo};
   options.predict.likeliest_alone = true;
-  StepResult result = simulate(plan, options);
-  if (!ranks_differ(plan) || !result.fits || result.fit_probability >= for_sure) return result;
+  StepResult result = simulator::simulate(plan, options);
+  if (!simulator::ranks_differ(plan) || !result.fits || result.fit_probability >= for_sure)
+    return result;
   options.lockstep = true;
-  StepResult of_all = simulate(plan, options);
+  StepResult of_all = simulator::simulate(plan, options);
   return of_all.fits ? std::move(result) : std::move(of_all);
 }
 
@@ -51,15 +52,15 @@ StepResult searched(const Plan& plan,
 void take_speed(const SearchSpace& space,
                 const Plan& plan,
                 const StepResult& result,
-                SimulationMemo* memo,
+                simulator::SimulationMemo* memo,
                 Evaluated& item) {
   item.tokens_per_second = result.step.tokens_per_second_per_gpu;
   item.step = result.step.total;
   const std::optional<Plan> shorter = result.fits ? mean_step_plan(plan) : std::nullopt;
   if (!shorter) return;
-  SimulateOptions options{.other_networks = false, .lockstep = false, .memo = memo};
+  simulator::SimulateOptions options{.other_networks = false, .lockstep = false, .memo = memo};
   options.predict.likeliest_alone = true;
-  item.step = simulate(*shorter, options).step.total;
+  item.step = simulator::simulate(*shorter, options).step.total;
   item.tokens_per_second =
       space.tokens_of_a_sequence() * static_cast<double>(plan.workload.micro_batch_size) *
       static_cast<double>(plan.workload.gradient_accumulation_steps) / item.step.seconds();
@@ -70,7 +71,7 @@ void take_speed(const SearchSpace& space,
 Evaluated evaluate(const SearchSpace& space,
                    const Point& point,
                    const SearchLimits& limits,
-                   SimulationMemo* memo,
+                   simulator::SimulationMemo* memo,
                    Numbers numbers) {
   Evaluated item;
   item.point = point;
@@ -107,4 +108,4 @@ Evaluated evaluate(const SearchSpace& space,
   return item;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

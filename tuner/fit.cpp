@@ -17,7 +17,7 @@
 #include "tuner/headroom.hpp"
 #include "tuner/remedies.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 // Strategies that differ in checkpointing alone stand beside each other.
@@ -536,4 +536,4 @@ FitAnswer fit(const Scenario& scenario, const PredictOptions& options) {
   return answer;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -10,7 +10,7 @@
 #include "tuner/fit_answer.hpp"
 #include "tuner/fit_question.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // Plans every strategy with the batch that was said, or the usual one. Host memory that nobody
 // stated is a condition of the answer (StepResult::host_condition). Throws InputError as resolve()
@@ -40,4 +40,4 @@ std::optional<StrategyResult> found_roughly(const Question& question,
 // simulated. Nothing but the strategies that were looked at and the recommendation is in it.
 FitAnswer quick_fit(const Scenario& scenario, const PredictOptions& options = {});
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

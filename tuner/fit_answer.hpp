@@ -15,7 +15,7 @@
 #include "tuner/packages.hpp"
 #include "tuner/strategies.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // Another micro-batch than the chosen one, which was simulated too.
 struct OtherBatch {
@@ -34,7 +34,7 @@ struct StrategyResult {
   // The analytic estimate alone saw it: it surely does not fit, or the same with the other
   // checkpointing is better. It is not recommended.
   bool simulated = false;
-  KnownRanks known;  // of the plan, where it was
+  simulator::KnownRanks known;  // of the plan, where it was
 };
 
 // What a change costs that makes a run fit.
@@ -87,4 +87,4 @@ struct FitAnswer {
   std::optional<WithPackages> faster_with;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

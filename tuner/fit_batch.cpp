@@ -10,7 +10,7 @@
 #include "simulator/simulate.hpp"
 #include "tuner/fit_ranking.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 StrategyResult row_of(const Question& question,
@@ -80,19 +80,19 @@ class Ladder {
     constexpr double kForSure = 0.999;
     StrategyResult& row = rungs_[i];
     row.simulated = true;
-    SimulateOptions options{.predict = options_,
-                            .other_networks = false,
-                            .verdict_alone = true,
-                            .stops_at_the_limit = i > 0,
-                            .lockstep = false,
-                            .memo = question_.memo.get(),
-                            .known = &row.known};
+    simulator::SimulateOptions options{.predict = options_,
+                                       .other_networks = false,
+                                       .verdict_alone = true,
+                                       .stops_at_the_limit = i > 0,
+                                       .lockstep = false,
+                                       .memo = question_.memo.get(),
+                                       .known = &row.known};
     options.predict.likeliest_alone = true;
-    row.result = simulate(row.plan, options);
+    row.result = simulator::simulate(row.plan, options);
     const bool for_sure = !row.result.fits || row.result.fit_probability >= kForSure;
-    if (for_sure || !ranks_differ(row.plan)) return;
+    if (for_sure || !simulator::ranks_differ(row.plan)) return;
     options.lockstep = true;
-    row.result = simulate(row.plan, options);
+    row.result = simulator::simulate(row.plan, options);
   }
 
   // Of those that leave room, if there are any, the smallest that is about as fast as the fastest.
@@ -183,4 +183,4 @@ StrategyResult most_frugal(const Question& question,
   return row_of(question, strategy, question.batches.sizes.front(), options);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -10,7 +10,7 @@
 #include "tuner/fit_answer.hpp"
 #include "tuner/fit_question.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 enum class Depth { closed_form, simulated };
 
@@ -38,4 +38,4 @@ StrategyResult most_frugal(const Question& question,
                            const Strategy& strategy,
                            const PredictOptions& options);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

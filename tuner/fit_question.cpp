@@ -9,7 +9,7 @@
 #include "tuner/fit_ranking.hpp"
 #include "tuner/packages.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 const Origin kFit = {"fit", ""};
@@ -138,27 +138,29 @@ StepResult likeliest(const Plan& plan, PredictOptions options) {
 
 StepResult played(const Plan& plan,
                   const PredictOptions& options,
-                  SimulationMemo* memo,
-                  KnownRanks* known) {
-  return simulate(plan,
-                  {.predict = options, .other_networks = false, .memo = memo, .known = known});
+                  simulator::SimulationMemo* memo,
+                  simulator::KnownRanks* known) {
+  return simulator::simulate(
+      plan, {.predict = options, .other_networks = false, .memo = memo, .known = known});
 }
 
 bool runs(const Plan& plan,
           const PredictOptions& options,
-          SimulationMemo& memo,
-          KnownRanks* known) {
-  SimulateOptions verdict{.predict = options,
-                          .other_networks = false,
-                          .verdict_alone = true,
-                          .stops_at_the_limit = true,
-                          .memo = &memo,
-                          .known = known};
+          simulator::SimulationMemo& memo,
+          simulator::KnownRanks* known) {
+  simulator::SimulateOptions verdict{.predict = options,
+                                     .other_networks = false,
+                                     .verdict_alone = true,
+                                     .stops_at_the_limit = true,
+                                     .memo = &memo,
+                                     .known = known};
   verdict.predict.likeliest_alone = true;
-  return simulate(plan, verdict).fits;
+  return simulator::simulate(plan, verdict).fits;
 }
 
-void play_if_it_runs(StrategyResult& row, const PredictOptions& options, SimulationMemo& memo) {
+void play_if_it_runs(StrategyResult& row,
+                     const PredictOptions& options,
+                     simulator::SimulationMemo& memo) {
   row.simulated = true;
   const bool surely = row.result.fits && !is_at_limit(row.result);
   if (!surely && !runs(row.plan, options, memo, &row.known)) {
@@ -251,4 +253,4 @@ Question varied(Question question, const Variation& variation) {
   return question;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -14,7 +14,7 @@
 #include "tuner/strategies.hpp"
 #include "tuner/variations.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 struct Question {
   Scenario scenario;
@@ -25,7 +25,7 @@ struct Question {
   // Of its answer, and of those of its variations, which share it.
   std::shared_ptr<MissingRows> missing = std::make_shared<MissingRows>();
   // Simulations made for it and for them.
-  std::shared_ptr<SimulationMemo> memo = std::make_shared<SimulationMemo>();
+  std::shared_ptr<simulator::SimulationMemo> memo = std::make_shared<simulator::SimulationMemo>();
   // Of what is offloaded, whatever the user's file says of it (Strategy).
   bool pageable = false;
   bool small_sub_groups = false;
@@ -56,8 +56,8 @@ StepResult likeliest(const Plan& plan, PredictOptions options);
 // The analytic estimate finds, the simulator decides.
 StepResult played(const Plan& plan,
                   const PredictOptions& options,
-                  SimulationMemo* memo = nullptr,
-                  KnownRanks* known = nullptr);
+                  simulator::SimulationMemo* memo = nullptr,
+                  simulator::KnownRanks* known = nullptr);
 
 // Where nobody said what host memory a node has: the usual amount, and no more.
 void take_usual_host(Question& question);
@@ -65,11 +65,13 @@ void take_usual_host(Question& question);
 // Whether it fits, simulated no further than that needs.
 bool runs(const Plan& plan,
           const PredictOptions& options,
-          SimulationMemo& memo,
-          KnownRanks* known = nullptr);
+          simulator::SimulationMemo& memo,
+          simulator::KnownRanks* known = nullptr);
 
 // A row of the analytic estimate, simulated: as simulate() has it where it fits.
-void play_if_it_runs(StrategyResult& row, const PredictOptions& options, SimulationMemo& memo);
+void play_if_it_runs(StrategyResult& row,
+                     const PredictOptions& options,
+                     simulator::SimulationMemo& memo);
 
 // --- variations: the batch follows, except where it was said ---
 void set_nodes(Question& question, std::int64_t nodes);
@@ -78,4 +80,4 @@ void set(Question& question, ScenarioKey key, Json value);
 // Throws InputError where the changes contradict each other or the rest.
 Question varied(Question question, const Variation& variation);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <tuple>
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 // Relative error of predicted peak memory, median over the published rows (README, accuracy).
@@ -146,4 +146,4 @@ Bytes enough_host_memory(Bytes peak, double margin) {
   return Bytes::gib(round_up(gib, 16));
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -11,7 +11,7 @@
 
 #include "tuner/fit_answer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // What a prediction of time is off, twice over: a plan below this share of another's speed is
 // clearly slower.
@@ -58,4 +58,4 @@ const StrategyResult& nearest_of(const std::vector<StrategyResult>& rows);
 // and the page cache, in steps of 16 GiB.
 Bytes enough_host_memory(Bytes peak, double margin = 1.1);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 std::int64_t sequence_limit(const Model& model) {
   constexpr std::int64_t kMostSequence = 1 << 20;
@@ -59,4 +59,4 @@ std::int64_t largest_played(std::int64_t known,
   return good;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

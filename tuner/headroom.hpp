@@ -6,7 +6,7 @@
 
 #include "model/transformer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 struct Headroom {
   std::int64_t largest_micro_batch = 0;
@@ -29,4 +29,4 @@ std::int64_t largest_played(std::int64_t known,
                             std::int64_t most,
                             const std::function<bool(std::int64_t, bool)>& fits);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -3,7 +3,7 @@
 
 #include "base/units.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // Of one node.
 struct HostState {
@@ -11,4 +11,4 @@ struct HostState {
   Bytes peak;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -7,7 +7,7 @@
 #include "tuner/fit_ranking.hpp"
 #include "tuner/remedies.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 Json strategy_json(const StrategyResult& row, const Scenario& scenario) {
@@ -99,4 +99,4 @@ Json simulated_document(const Plan& plan,
   return document;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -8,7 +8,7 @@
 #include "tuner/fit.hpp"
 #include "tuner/remedies.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // `scenario`: the question.
 Json to_json(const FitAnswer& answer, const Scenario& scenario);
@@ -21,4 +21,4 @@ Json simulated_document(const Plan& plan,
                         const CheckpointOptions& checkpoint,
                         Remedies remedies);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -6,7 +6,7 @@
 #include "tuner/io_fit_answer.hpp"
 #include "tuner/kit/kit.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 Json configuration_json(const Plan& plan, const Scenario& scenario) {
@@ -107,4 +107,4 @@ Json to_json(const TuneAnswer& answer, const TuneOptions& options, std::optional
   return document;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -6,9 +6,9 @@
 #include "base/json.hpp"
 #include "tuner/tune.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // `options`: those of the search; `price`: of a GPU-hour, in any currency.
 Json to_json(const TuneAnswer& answer, const TuneOptions& options, std::optional<double> price);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 bool stands_under(const KnobRow& row, std::string_view section) {
@@ -56,4 +56,4 @@ bool is_possible(Knob knob, const KnobValue& value, const Cluster& cluster) {
   return cluster.nodes > 1 && cluster.gpus_per_node() % *integer == 0;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

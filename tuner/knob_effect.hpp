@@ -10,7 +10,7 @@
 #include "model/hardware/hardware.hpp"
 #include "model/knobs/ds_config.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // Stage and offload: what decides whether other knobs act.
 struct KnobSurroundings {
@@ -28,4 +28,4 @@ std::vector<KnobValue> search_grid(Knob knob);
 // hpZ groups that do not divide a node, hpZ at all inside one node.
 bool is_possible(Knob knob, const KnobValue& value, const Cluster& cluster);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -12,7 +12,7 @@
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // Collectives of a step or of a micro-step.
 struct MessageTimes {
@@ -77,13 +77,13 @@ class MessageSum {
            std::int64_t alone = 0) {
     if (ranks <= 1) return;
     const CollectiveGroup group = communicators_.group_of(ranks, across);
-    const Task& task =
+    const simulator::Task& task =
         program_.tasks[static_cast<std::size_t>(tasks_.collective(kind, bytes, group))];
-    const auto share = [&](SharedResource resource) {
+    const auto share = [&](simulator::SharedResource resource) {
       return static_cast<double>(task.demands[static_cast<std::size_t>(resource)]);
     };
-    const double processors = share(SharedResource::multiprocessors);
-    const double memory = share(SharedResource::gpu_memory);
+    const double processors = share(simulator::SharedResource::multiprocessors);
+    const double memory = share(simulator::SharedResource::gpu_memory);
     const double taken = std::min(processors, memory);
     const double seconds = task.duration.seconds() * static_cast<double>(times);
     taken_ += taken * seconds;
@@ -109,10 +109,10 @@ class MessageSum {
   void bring(Bytes part, Bytes read) {
     const EngineConfig& config = plan_.engine;
     if (config.offload_parameter.device == OffloadDevice::none) return;
-    const auto seconds = [&](TaskIndex task) {
+    const auto seconds = [&](simulator::TaskIndex task) {
       return program_.tasks[static_cast<std::size_t>(task)].duration.seconds();
     };
-    copies_ += seconds(tasks_.copy(TaskKind::copy_to_device,
+    copies_ += seconds(tasks_.copy(simulator::TaskKind::copy_to_device,
                                    part,
                                    config.offload_parameter.pin_memory,
                                    plan_.cluster.gpus_per_node()));
@@ -139,21 +139,21 @@ class MessageSum {
   }
 
  private:
-  double& queue(StreamId stream) {
+  double& queue(simulator::StreamId stream) {
     const auto index = static_cast<std::size_t>(stream);
     if (queues_.size() <= index) queues_.resize(index + 1, 0.0);
     return queues_[index];
   }
 
   const Plan& plan_;
-  Program program_;
-  ProgramWriter writer_;
-  TaskTable tasks_;
-  Communicators communicators_;
+  simulator::Program program_;
+  simulator::ProgramWriter writer_;
+  simulator::TaskTable tasks_;
+  simulator::Communicators communicators_;
   std::vector<double> queues_;
   double taken_ = 0.0, beside_ = 0.0, alone_ = 0.0, ends_ = 0.0;
   double largest_ = 0.0, everyone_ = 0.0, copies_ = 0.0, reads_ = 0.0;
   double lighter_ = 0.0, heavier_ = std::numeric_limits<double>::infinity();
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -4,7 +4,7 @@
 
 #include "base/check.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 void MissingRows::add(const Phrase& name, const Phrase& why, std::exception_ptr error) {
   const std::lock_guard lock(mutex_);
@@ -34,4 +34,4 @@ void MissingRows::rethrow() const {
   std::rethrow_exception(first->error);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -10,7 +10,7 @@
 #include "base/defect.hpp"
 #include "base/phrase_list.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // May be used by several threads; what it says does not depend on their order.
 class MissingRows {
@@ -61,4 +61,4 @@ class MissingRows {
   std::vector<Row> rows_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -11,7 +11,7 @@
 #include "model/predict/graph_options.hpp"
 #include "model/releases.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 const Origin kPackages = {"packages", ""};
@@ -179,4 +179,4 @@ std::vector<Phrase> sentences_of(const Packages& packages) {
   return sentences;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -15,7 +15,7 @@
 #include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 struct Packages {
   bool fused_loss = false;        // liger-kernel
@@ -50,4 +50,4 @@ std::string flags_of(const Packages& packages);
 // Of a plan that takes them for granted, for its assumptions.
 std::vector<Phrase> sentences_of(const Packages& packages);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

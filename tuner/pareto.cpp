@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 std::vector<Evaluated> pareto_front(std::vector<Evaluated> points) {
   std::stable_sort(points.begin(), points.end(), [](const Evaluated& a, const Evaluated& b) {
@@ -31,4 +31,4 @@ std::vector<Evaluated> front_beside(const Evaluated& best, std::vector<Evaluated
   return pareto_front(std::move(points));
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -5,7 +5,7 @@
 
 #include "tuner/search_result.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // The fastest first; of points with the same three numbers the first one stays.
 std::vector<Evaluated> pareto_front(std::vector<Evaluated> points);
@@ -14,4 +14,4 @@ std::vector<Evaluated> pareto_front(std::vector<Evaluated> points);
 // search chose a simpler point, and is left out.
 std::vector<Evaluated> front_beside(const Evaluated& best, std::vector<Evaluated> points);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -10,7 +10,7 @@
 #include "model/predict/step_memory.hpp"
 #include "simulator/allocator_options.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 std::string_view flag(ScenarioKey key) { return info(key).flag; }
@@ -175,11 +175,11 @@ Phrase momentary_meaning(std::string_view kernel) {
   return phrase("temporary of {}", kernel);
 }
 
-Gathered gathered(SlotKind kind) {
-  if (kind == SlotKind::secondary_parameter) {
+Gathered gathered(simulator::SlotKind kind) {
+  if (kind == simulator::SlotKind::secondary_parameter) {
     return {"secondary partition of the weights inside the node", Knob::zero_hpz_partition_size};
   }
-  if (kind == SlotKind::saved_parameter) {
+  if (kind == simulator::SlotKind::saved_parameter) {
     return {"gathered weights that autograd keeps for backward", Knob::memory_efficient_linear};
   }
   return {"gathered weights", Knob::stage3_max_live_parameters};
@@ -189,21 +189,22 @@ Gathered gathered(SlotKind kind) {
 
 PeakInventoryBuilder::PeakInventoryBuilder(const Plan& plan,
                                            const StepWork& work,
-                                           const RankProgram& rank)
+                                           const simulator::RankProgram& rank)
     : plan_(plan), work_(work), rank_(rank) {
   EngineConfig config = plan.engine;
   config.rank = rank.rank;
   buffers_ = engine_buffers(config, plan.engine_parameters);
 }
 
-const SlotRange* PeakInventoryBuilder::range_of(SlotIndex slot) const {
-  const std::vector<SlotRange>& ranges = rank_.program.slot_ranges;
-  auto after =
-      std::upper_bound(ranges.begin(), ranges.end(), slot, [](SlotIndex value, const SlotRange& r) {
-        return value < r.first;
-      });
+const simulator::SlotRange* PeakInventoryBuilder::range_of(simulator::SlotIndex slot) const {
+  const std::vector<simulator::SlotRange>& ranges = rank_.program.slot_ranges;
+  auto after = std::upper_bound(
+      ranges.begin(),
+      ranges.end(),
+      slot,
+      [](simulator::SlotIndex value, const simulator::SlotRange& r) { return value < r.first; });
   if (after == ranges.begin()) return nullptr;
-  const SlotRange& range = *--after;
+  const simulator::SlotRange& range = *--after;
   return slot < range.first + range.count ? &range : nullptr;
 }
 
@@ -272,8 +273,8 @@ bool PeakInventoryBuilder::is_registered_buffer(Bytes bytes) const {
 
 // What a kernel makes for itself is named by the kernel: the next one that is issued.
 TensorSort PeakInventoryBuilder::momentary_sort(std::size_t instruction) const {
-  const std::vector<Instruction>& code = rank_.program.code;
-  const Instruction& what = code[instruction];
+  const std::vector<simulator::Instruction>& code = rank_.program.code;
+  const simulator::Instruction& what = code[instruction];
   if (instruction < rank_.initialisation.end) {
     const bool registered =
         what.category == MemoryCategory::parameters && is_registered_buffer(Bytes::of(what.bytes));
@@ -286,7 +287,7 @@ TensorSort PeakInventoryBuilder::momentary_sort(std::size_t instruction) const {
   }
   TensorSort sort;
   std::size_t next = instruction + 1;
-  while (next < code.size() && code[next].opcode != Opcode::issue) ++next;
+  while (next < code.size() && code[next].opcode != simulator::Opcode::issue) ++next;
   const std::string kernel =
       next < code.size() ? rank_.program.tasks[static_cast<std::size_t>(code[next].index)].name
                          : "the engine";
@@ -308,24 +309,24 @@ TensorSort PeakInventoryBuilder::momentary_sort(std::size_t instruction) const {
 }
 
 TensorSort PeakInventoryBuilder::sort_of(std::size_t instruction) const {
-  const Instruction& what = rank_.program.code[instruction];
-  const SlotRange* range = range_of(what.index);
+  const simulator::Instruction& what = rank_.program.code[instruction];
+  const simulator::SlotRange* range = range_of(what.index);
   if (range == nullptr) return momentary_sort(instruction);
   const std::int32_t at = range->index + (what.index - range->first);
   switch (range->kind) {
-    case SlotKind::engine_buffer:
+    case simulator::SlotKind::engine_buffer:
       return buffer_sort(buffers_[static_cast<std::size_t>(at)]);
-    case SlotKind::storage:
+    case simulator::SlotKind::storage:
       return storage_sort(range->index, what.index - range->first);
-    case SlotKind::waiting_gradient:
+    case simulator::SlotKind::waiting_gradient:
       return {"gradients kept until the optimizer's step",
               ".grad",
               {pointer_of(Knob::zero_stage), flag(ScenarioKey::gradient_accumulation_steps)}};
-    case SlotKind::batch:
+    case simulator::SlotKind::batch:
       return {"token ids, labels and mask", "", activation_knobs(MemoryCategory::logits)};
-    case SlotKind::gathered_parameter:
-    case SlotKind::secondary_parameter:
-    case SlotKind::saved_parameter:
+    case simulator::SlotKind::gathered_parameter:
+    case simulator::SlotKind::secondary_parameter:
+    case simulator::SlotKind::saved_parameter:
       break;
   }
   const Gathered row = gathered(range->kind);
@@ -333,14 +334,15 @@ TensorSort PeakInventoryBuilder::sort_of(std::size_t instruction) const {
 }
 
 std::string PeakInventoryBuilder::place_of(std::size_t instruction) const {
-  const Instruction& what = rank_.program.code[instruction];
-  const SlotRange* range = range_of(what.index);
-  if (range == nullptr || range->kind == SlotKind::batch) return "";
+  const simulator::Instruction& what = rank_.program.code[instruction];
+  const simulator::SlotRange* range = range_of(what.index);
+  if (range == nullptr || range->kind == simulator::SlotKind::batch) return "";
   const std::int32_t at = range->index + (what.index - range->first);
-  if (range->kind == SlotKind::storage) {
+  if (range->kind == simulator::SlotKind::storage) {
     return without_last_dot(work_.graph.instances[static_cast<std::size_t>(range->index)].prefix);
   }
-  if (range->kind == SlotKind::engine_buffer) return path(buffers_[static_cast<std::size_t>(at)]);
+  if (range->kind == simulator::SlotKind::engine_buffer)
+    return path(buffers_[static_cast<std::size_t>(at)]);
   return plan_.model->parameters[static_cast<std::size_t>(at)].name;
 }
 
@@ -351,22 +353,23 @@ std::string PeakInventoryBuilder::place_of(std::size_t instruction) const {
 template <typename Visitor>
 void PeakInventoryBuilder::walk(Visitor&& visit) const {
   Phase phase = Phase::init;
-  const auto section = [&](const Section& part) {
+  const auto section = [&](const simulator::Section& part) {
     for (std::size_t i = part.begin; i < part.end; ++i) {
-      const Instruction& instruction = rank_.program.code[i];
-      if (instruction.opcode == Opcode::mark) phase = static_cast<Phase>(instruction.index);
+      const simulator::Instruction& instruction = rank_.program.code[i];
+      if (instruction.opcode == simulator::Opcode::mark)
+        phase = static_cast<Phase>(instruction.index);
       visit(i, phase);
     }
   };
-  const auto step = [&](const StepSections& sections) {
+  const auto step = [&](const simulator::StepSections& sections) {
     constexpr std::int64_t kTwice = 2;
-    for (const RepeatedSection& part : sections.micro_steps) {
+    for (const simulator::RepeatedSection& part : sections.micro_steps) {
       for (std::int64_t i = 0; i < std::min(part.times, kTwice); ++i) section(part.section);
     }
     section(sections.optimizer);
   };
   section(rank_.initialisation);
-  for (const StepSections& first : rank_.first_steps) step(first);
+  for (const simulator::StepSections& first : rank_.first_steps) step(first);
   step(rank_.steady);
   step(rank_.steady);
 }
@@ -376,7 +379,7 @@ namespace {
 // What the allocator counts: which slots hold what, made by which instruction.
 class Ledger {
  public:
-  explicit Ledger(const Program& program)
+  explicit Ledger(const simulator::Program& program)
       : program_(program), holder_(static_cast<std::size_t>(program.slots), kNothing) {}
 
   static constexpr std::size_t kNothing = static_cast<std::size_t>(-1);
@@ -387,26 +390,26 @@ class Ledger {
 
   Bytes size_of(std::size_t instruction) const {
     const Bytes bytes = Bytes::of(program_.code[instruction].bytes);
-    return bytes == Bytes::zero() ? bytes : round_size(bytes, {});
+    return bytes == Bytes::zero() ? bytes : simulator::round_size(bytes, {});
   }
 
   void follow(std::size_t index) {
-    const Instruction& instruction = program_.code[index];
+    const simulator::Instruction& instruction = program_.code[index];
     const auto slot = static_cast<std::size_t>(instruction.index);
-    if (instruction.opcode == Opcode::allocate) {
+    if (instruction.opcode == simulator::Opcode::allocate) {
       holder_[slot] = index;
       allocated_ += size_of(index);
-    } else if (instruction.opcode == Opcode::release && holder_[slot] != kNothing) {
+    } else if (instruction.opcode == simulator::Opcode::release && holder_[slot] != kNothing) {
       allocated_ -= size_of(holder_[slot]);
       holder_[slot] = kNothing;
-    } else if (instruction.opcode == Opcode::move && holder_[slot] != kNothing) {
+    } else if (instruction.opcode == simulator::Opcode::move && holder_[slot] != kNothing) {
       holder_[static_cast<std::size_t>(instruction.bytes)] = holder_[slot];
       holder_[slot] = kNothing;
     }
   }
 
  private:
-  const Program& program_;
+  const simulator::Program& program_;
   std::vector<std::size_t> holder_;
   Bytes allocated_;
 };
@@ -459,7 +462,7 @@ double size_off(Bytes segment, const SizeQuestion& question) {
   if (segment >= least && segment <= question.size + question.rounding) return 0.0;
   const auto asked = static_cast<double>(question.size.count());
   const double off = (static_cast<double>(segment.count()) - asked) / asked;
-  return question.size > kLargeBuffer ? off : std::copysign(1.0, off);
+  return question.size > simulator::kLargeBuffer ? off : std::copysign(1.0, off);
 }
 
 std::vector<SizeMatch> PeakInventoryBuilder::matches(const SizeQuestion& question) const {
@@ -472,9 +475,9 @@ std::vector<SizeMatch> PeakInventoryBuilder::matches(const SizeQuestion& questio
   walk([&](std::size_t index, Phase phase) {
     const Bytes before = ledger.allocated();
     ledger.follow(index);
-    const Instruction& instruction = rank_.program.code[index];
-    if (instruction.opcode != Opcode::allocate || instruction.bytes == 0) return;
-    const double off = size_off(segment_size(ledger.size_of(index), {}), question);
+    const simulator::Instruction& instruction = rank_.program.code[index];
+    if (instruction.opcode != simulator::Opcode::allocate || instruction.bytes == 0) return;
+    const double off = size_off(simulator::segment_size(ledger.size_of(index), {}), question);
     if (std::abs(off) > kNearSize) return;
     TensorSort sort = sort_of(index);
     if (sort.is_sum) return;
@@ -504,4 +507,4 @@ std::vector<SizeMatch> PeakInventoryBuilder::matches(const SizeQuestion& questio
   return result;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -22,7 +22,7 @@
 #include "model/predict/step_work.hpp"
 #include "simulator/engines/rank_program.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // Tensors of one sort are told together: one in every layer, one for every parameter.
 struct TensorSort {
@@ -77,7 +77,7 @@ double size_off(Bytes segment, const SizeQuestion& question);
 // The walk of one of a plan's ranks. Plan, work and program must outlive it.
 class PeakInventoryBuilder {
  public:
-  PeakInventoryBuilder(const Plan& plan, const StepWork& work, const RankProgram& rank);
+  PeakInventoryBuilder(const Plan& plan, const StepWork& work, const simulator::RankProgram& rank);
 
   // What is held at the highest moment of the run, in the program's order.
   PeakInventory at_peak() const;
@@ -93,7 +93,7 @@ class PeakInventoryBuilder {
  private:
   template <typename Visitor>
   void walk(Visitor&& visit) const;
-  const SlotRange* range_of(SlotIndex slot) const;
+  const simulator::SlotRange* range_of(simulator::SlotIndex slot) const;
   TensorSort buffer_sort(const EngineBuffer& buffer) const;
   TensorSort storage_sort(std::int32_t instance, std::int32_t storage) const;
   bool is_registered_buffer(Bytes bytes) const;
@@ -101,8 +101,8 @@ class PeakInventoryBuilder {
 
   const Plan& plan_;
   const StepWork& work_;
-  const RankProgram& rank_;
+  const simulator::RankProgram& rank_;
   std::vector<EngineBuffer> buffers_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

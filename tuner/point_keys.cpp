@@ -5,7 +5,7 @@
 #include "tuner/knob_effect.hpp"
 #include "tuner/variations.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 bool is_tail(const Axis& axis) { return axis.role == KnobRole::step; }
@@ -98,4 +98,4 @@ Point under(const SearchSpace& space, const Point& point, std::int32_t strategy)
   return result;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

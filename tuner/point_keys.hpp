@@ -9,7 +9,7 @@
 
 #include "tuner/search_space.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // Axes of these roles at their first value.
 Point reset(const SearchSpace& space, Point point, std::initializer_list<KnobRole> roles);
@@ -58,4 +58,4 @@ void for_each(const SearchSpace& space, Point point, Wanted&& wanted, Visit&& vi
   }
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -8,7 +8,7 @@
 #include "model/hardware/cluster.hpp"
 #include "model/hardware/known_hardware.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 constexpr std::string_view kBuiltIn = "profiles/prices.json";
@@ -129,4 +129,4 @@ std::vector<std::string> offered_clusters(const PriceList& list) {
   return clusters;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

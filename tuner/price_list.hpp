@@ -15,7 +15,7 @@
 #include "base/json.hpp"
 #include "model/hardware/hardware.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 struct PriceRow {
   std::string gpu_key;  // of a GPU: the price of one of them
@@ -43,4 +43,4 @@ std::optional<double> price_of(const PriceList& list,
 // Every cluster that the list offers, as it is written.
 std::vector<std::string> offered_clusters(const PriceList& list);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

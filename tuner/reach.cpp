@@ -13,7 +13,7 @@
 #include "tuner/fit_ranking.hpp"
 #include "tuner/headroom.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 const Origin kReach = {"command line", "--goal"};
@@ -194,4 +194,4 @@ std::optional<LargestModel> largest_model(const Scenario& scenario, const Predic
   return largest;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

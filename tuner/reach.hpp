@@ -13,7 +13,7 @@
 #include "model/predict/predict_options.hpp"
 #include "tuner/fit_answer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // A strategy with the longest sequences that it trains, in steps of kSequenceQuantum tokens and
 // with the smallest micro-batch that was not ruled out.
@@ -54,4 +54,4 @@ struct LargestModel {
 std::optional<LargestModel> largest_model(const Scenario& scenario,
                                           const PredictOptions& options = {});
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -14,7 +14,7 @@
 #include "tuner/headroom.hpp"
 #include "tuner/remedy_catalogue.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 // A plan as it stands.
@@ -71,7 +71,7 @@ class PlanSubject : public RemedySubject {
   const StepResult& result_;
   PredictOptions options_;
   std::optional<Resource> resource_;
-  mutable SimulationMemo memo_;
+  mutable simulator::SimulationMemo memo_;
 };
 
 bool changes(const Variation& variation, ScenarioKey key) {
@@ -261,4 +261,4 @@ std::vector<Remedy> fitting(Remedies remedies) {
   return list;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -19,7 +19,7 @@
 #include "tuner/remedy_subject.hpp"
 #include "tuner/variations.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 struct TriedRemedy {
   Phrase change;
@@ -55,4 +55,4 @@ void add_cheapest_change(const Scenario& scenario, StepResult& result);
 inline constexpr std::size_t kToldRemedies = 4;
 std::vector<Remedy> fitting(Remedies remedies);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

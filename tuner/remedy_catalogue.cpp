@@ -20,7 +20,7 @@
 #include "tuner/packages.hpp"
 #include "tuner/remedy_subject.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 // Buckets of a tenth of DeepSpeed's default still hide latency on every link we know.
@@ -831,4 +831,4 @@ std::vector<RemedyCandidate> remedy_candidates(const RemedySubject& subject) {
   return Catalogue(subject).all();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

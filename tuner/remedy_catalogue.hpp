@@ -11,7 +11,7 @@
 #include "tuner/fit_answer.hpp"
 #include "tuner/variations.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 class RemedySubject;
 
@@ -28,4 +28,4 @@ struct RemedyCandidate {
 // Those that make sense for the subject, in the order in which they are tried.
 std::vector<RemedyCandidate> remedy_candidates(const RemedySubject& subject);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

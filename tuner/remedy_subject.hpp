@@ -6,7 +6,7 @@
 #include "tuner/fit_answer.hpp"
 #include "tuner/variations.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // What remedies are tried on.
 class RemedySubject {
@@ -30,4 +30,4 @@ class RemedySubject {
   virtual bool fits(const Variation& change, const StrategyResult& like) const = 0;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

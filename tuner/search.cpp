@@ -14,7 +14,7 @@
 #include "tuner/search_equivalence.hpp"
 #include "tuner/search_record.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 constexpr std::size_t kRound = 16;      // points that are simulated before the next decision
@@ -487,8 +487,8 @@ class Search {
   SearchBounds bounds_;
   WorkerPool pool_;
   std::chrono::steady_clock::time_point began_;
-  SimulationMemo own_memo_;
-  SimulationMemo& memo_;
+  simulator::SimulationMemo own_memo_;
+  simulator::SimulationMemo& memo_;
   Bytes room_;
   SearchRecord record_;
   std::vector<Point> round_;
@@ -505,4 +505,4 @@ SearchResult search(const SearchSpace& space, const SearchOptions& options) {
   return Search(space, options).run();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -24,7 +24,7 @@
 #include "tuner/search_result.hpp"
 #include "tuner/search_space.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 SearchResult search(const SearchSpace& space, const SearchOptions& options);
 
@@ -36,7 +36,7 @@ enum class Numbers { all, of_what_fits };
 Evaluated evaluate(const SearchSpace& space,
                    const Point& point,
                    const SearchLimits& limits,
-                   SimulationMemo* memo = nullptr,
+                   simulator::SimulationMemo* memo = nullptr,
                    Numbers numbers = Numbers::all);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

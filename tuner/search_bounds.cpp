@@ -22,14 +22,16 @@
 #include "tuner/search_bounds_cache.hpp"
 #include "tuner/step_lower_bound.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 // Times are sums of floats in another order than the simulator's.
 constexpr double kRounding = 1e-6;
 
 // Seconds of kernels that follow a micro-batch's last gradient.
-double behind_gradients(const ModelGraph& graph, TaskTable& tasks, const Program& program) {
+double behind_gradients(const ModelGraph& graph,
+                        simulator::TaskTable& tasks,
+                        const simulator::Program& program) {
   double seconds = 0.0;
   const std::vector<PassStep> steps = micro_batch(graph);
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
@@ -42,7 +44,7 @@ double behind_gradients(const ModelGraph& graph, TaskTable& tasks, const Program
         return seconds;
       }
       if (event->kind != EventKind::operation) continue;
-      const TaskIndex task = tasks.operation(block, block.operations[index], step->pass);
+      const simulator::TaskIndex task = tasks.operation(block, block.operations[index], step->pass);
       seconds += program.tasks[static_cast<std::size_t>(task)].duration.seconds();
     }
   }
@@ -83,21 +85,21 @@ const BoundsHead& SearchBounds::head(const Point& point) const {
     std::optional<ModelGraph> shorter;
     if (mean) shorter = build_graph(*mean->model, graph_options(*mean));
     const ModelGraph& graph = shorter ? *shorter : longest;
-    Program program;
-    ProgramWriter writer(program);
-    TaskTable tasks(timed, writer);
+    simulator::Program program;
+    simulator::ProgramWriter writer(program);
+    simulator::TaskTable tasks(timed, writer);
     BoundsHead head;
     const auto seconds_of = [&](const Block& block, Pass pass) {
       BoundsHead sum;
       for (const Event& event : block.of(pass)) {
         if (event.kind != EventKind::operation) continue;
         const Operation& operation = block.operations[static_cast<std::size_t>(event.index)];
-        const Task& task =
+        const simulator::Task& task =
             program.tasks[static_cast<std::size_t>(tasks.operation(block, operation, pass))];
         const double seconds = task.duration.seconds();
         sum.busy += seconds;
-        if (task.demands == Demands{}) sum.neutral += seconds;
-        const auto memory = static_cast<std::size_t>(SharedResource::gpu_memory);
+        if (task.demands == simulator::Demands{}) sum.neutral += seconds;
+        const auto memory = static_cast<std::size_t>(simulator::SharedResource::gpu_memory);
         if (task.demands[memory] > 0.0F) sum.memory_bound += seconds;
         sum.dispatch += task.dispatch.seconds();
       }
@@ -121,7 +123,7 @@ const BoundsHead& SearchBounds::head(const Point& point) const {
     }
     head.before = tasks.host_costs().micro_step.seconds();
     head.rest = behind_gradients(graph, tasks, program);
-    head.waits = waits_before_micro_steps(plan);
+    head.waits = simulator::waits_before_micro_steps(plan);
     head.tail_alone = head.waits && awaits_reductions(plan.engine);
     head.memory = highest + longest.batch + longest.buffers + longest.kept_outputs +
                   kernel_workspaces(plan).total();
@@ -203,4 +205,4 @@ double SearchBounds::tokens_per_second(const Point& point, BoundDepth depth) con
          static_cast<double>(batch.accumulation) / step_time(point, depth).seconds();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

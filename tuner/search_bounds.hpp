@@ -46,7 +46,7 @@
 #include "tuner/host_state.hpp"
 #include "tuner/search_space.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 struct BoundsCache;
 struct BoundsHead;
@@ -106,4 +106,4 @@ class SearchBounds {
   std::unique_ptr<BoundsCache> cache_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -21,7 +21,7 @@
 #include "tuner/search_space.hpp"
 #include "tuner/step_lower_bound.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // Does the optimizer's step begin when all gradients are reduced? Stages 1 to 3 wait for their
 // streams when the backward pass ends (GradientReducer::end_backward); weights that were gathered
@@ -91,4 +91,4 @@ const T& known(ByPoint<T>& values, const Point& key, Make&& make) {
   return *found->second;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -11,7 +11,7 @@
 #include "tuner/search_bounds.hpp"
 #include "tuner/search_bounds_cache.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 // Of the axes of the tail two matter to the passes: the host waits for copies of memory that is not
@@ -33,8 +33,8 @@ Point with_pinned_memory(const SearchSpace& space, Point point) {
 bool has_clocks(const Plan& plan) {
   return runs_deepspeed(plan.workload) && plan.stages.empty() &&
          plan.engine.offload_parameter.device != OffloadDevice::nvme &&
-         plan.engine.offload_optimizer.device != OffloadDevice::nvme && is_simulated(plan) &&
-         !mean_step_plan(plan);
+         plan.engine.offload_optimizer.device != OffloadDevice::nvme &&
+         simulator::is_simulated(plan) && !mean_step_plan(plan);
 }
 
 }  // namespace
@@ -70,9 +70,9 @@ Seconds SearchBounds::passes(const Point& point) const {
     if (found != cache_->passes.end()) return found->second;
   }
   if (!plan) plan = space_.plan(key);
-  const Seconds least = least_passes_time(write_steady_step(*plan, *work));
+  const Seconds least = simulator::least_passes_time(simulator::write_steady_step(*plan, *work));
   const std::scoped_lock lock(cache_->mutex);
   return cache_->passes.emplace(print, least).first->second;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -12,7 +12,7 @@
 #include "tuner/search_bounds.hpp"
 #include "tuner/search_bounds_cache.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 namespace {
 
@@ -196,4 +196,4 @@ const HostState& SearchBounds::host(const Point& point) const {
   });
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -22,7 +22,7 @@
 #include "tuner/search_bounds.hpp"
 #include "tuner/search_bounds_cache.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 namespace {
 
@@ -340,4 +340,4 @@ const SearchBounds::Messages& SearchBounds::fewest_reductions(const Point& point
     return least;
   });
 }
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

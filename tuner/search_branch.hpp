@@ -8,7 +8,7 @@
 #include "tuner/search_bounds.hpp"
 #include "tuner/search_space.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 struct Branch {
   Point point;  // open axes at their first value
@@ -39,4 +39,4 @@ inline bool is_inner(const Axis& axis) {
   return axis.role == KnobRole::gather || axis.role == KnobRole::reduce;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -11,7 +11,7 @@
 #include "model/predict/step_memory.hpp"
 #include "tuner/point_keys.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 class Print {
@@ -115,4 +115,4 @@ Fingerprint tail_fingerprint(const SearchSpace& space, const Point& point) {
   return print.take();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

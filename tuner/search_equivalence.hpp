@@ -12,9 +12,9 @@
 #include "base/fingerprint.hpp"
 #include "tuner/search_space.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // Throws InputError as SearchSpace::plan() does.
 Fingerprint tail_fingerprint(const SearchSpace& space, const Point& point);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

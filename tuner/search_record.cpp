@@ -5,7 +5,7 @@
 
 #include "tuner/pareto.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 constexpr const char* kSlower = "slower than the choice";
@@ -212,4 +212,4 @@ SearchResult SearchRecord::finish(double seconds, bool interrupted, bool out_of_
   return std::move(result_);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -12,7 +12,7 @@
 #include "tuner/search_branch.hpp"
 #include "tuner/search_result.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 class SearchRecord {
  public:
@@ -77,4 +77,4 @@ class SearchRecord {
   std::int64_t since_better_ = 0;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

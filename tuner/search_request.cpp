@@ -11,7 +11,7 @@
 #include "model/knobs/knob_text.hpp"
 #include "tuner/knob_effect.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 constexpr const char* kCommandLine = "command line";
@@ -297,4 +297,4 @@ class RequestReader {
 
 SearchRequest read_request(const SearchWords& words) { return RequestReader().read(words); }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

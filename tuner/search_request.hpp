@@ -16,7 +16,7 @@
 #include "model/knobs/ds_config.hpp"
 #include "model/workload.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // As on the command line.
 struct SearchWords {
@@ -37,4 +37,4 @@ struct SearchRequest {
 // outside a key's range, ranges of what has no order, keys that are said twice.
 SearchRequest read_request(const SearchWords& words);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

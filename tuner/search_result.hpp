@@ -15,7 +15,7 @@
 #include "simulator/simulation_memo.hpp"
 #include "tuner/search_space.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 enum class SearchGoal {
   throughput,  // most tokens a second and GPU
@@ -64,7 +64,8 @@ struct SearchOptions {
   std::int64_t most_evaluated = std::numeric_limits<std::int64_t>::max();
   const std::atomic<bool>* interrupted = nullptr;
   std::function<void(const SearchProgress&)> on_progress;  // called between rounds
-  SimulationMemo* memo = nullptr;  // of searches that share it; null: the search has its own
+  simulator::SimulationMemo* memo =
+      nullptr;  // of searches that share it; null: the search has its own
 };
 
 struct TallyRow {
@@ -91,4 +92,4 @@ struct SearchResult {
   std::map<Phrase, TallyRow, std::less<>> tally;  // why points lost
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

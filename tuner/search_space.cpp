@@ -12,7 +12,7 @@
 #include "tuner/packages.hpp"
 #include "tuner/variations.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 const Origin kTune = {"tune", ""};
@@ -80,7 +80,7 @@ SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request,
             static_cast<double>(any.degrees.world);
   checkpointings_ = request.checkpointings;
   if (checkpointings_.empty()) {
-    checkpointings_ = zeroplan::checkpointings(scenario);
+    checkpointings_ = tuner::checkpointings(scenario);
     if (checkpointings_.size() == 1) checkpointings_ = {any.workload.activation_checkpointing};
   }
   if (scenario.find(ScenarioKey::checkpoint_reentrant) == nullptr) {
@@ -383,4 +383,4 @@ Json SearchSpace::describe(const Point& point) const {
   return object;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

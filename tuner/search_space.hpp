@@ -22,7 +22,7 @@
 #include "tuner/search_request.hpp"
 #include "tuner/strategies.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // What a knob decides, for the bounds of a search (search_bounds.hpp).
 struct Axis {
@@ -124,4 +124,4 @@ class SearchSpace {
   std::vector<LeftOut> left_out_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -12,7 +12,7 @@
 #include "tuner/packages.hpp"
 #include "tuner/strategies.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 double number(const Json& value) {
@@ -150,7 +150,7 @@ Sensitivity sensitivity(const Variations& variations,
                         const PredictOptions& options,
                         const Deadline& deadline) {
   Sensitivity all;
-  all.base = simulate(variations.base(), {.predict = options, .other_networks = false});
+  all.base = simulator::simulate(variations.base(), {.predict = options, .other_networks = false});
   const std::vector<Variation> moves = moves_of(variations.base());
   std::vector<VariedResult> results = variations.simulate_all(moves, options, deadline);
   for (std::size_t i = 0; i < moves.size(); ++i) {
@@ -199,4 +199,4 @@ std::vector<std::size_t> largest_movers(const Sensitivity& all, Measure measure,
   return movers;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

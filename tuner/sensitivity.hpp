@@ -16,7 +16,7 @@
 #include "tuner/deadline.hpp"
 #include "tuner/variations.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 struct Move {
   Variation variation;
@@ -53,4 +53,4 @@ enum class Measure { gpu_memory, host_memory, step_time };
 // first, at most `most`. One key's best move in each direction is enough for a list.
 std::vector<std::size_t> largest_movers(const Sensitivity& all, Measure measure, std::size_t most);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

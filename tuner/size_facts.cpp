@@ -9,7 +9,7 @@
 #include "model/families/known_shapes.hpp"
 #include "simulator/allocator_options.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 struct Width {
@@ -31,7 +31,8 @@ class FactFinder {
   void add(Phrase what, std::int64_t elements, Width width, std::int64_t parts) {
     if (elements <= 0) return;
     const Bytes bytes = Elements::of(ceil_div(elements, parts)).times_width(width.bytes);
-    const double off = size_off(segment_size(round_size(bytes, {}), {}), question_);
+    const double off =
+        size_off(simulator::segment_size(simulator::round_size(bytes, {}), {}), question_);
     if (std::abs(off) > kNearSize) return;
     std::string arithmetic = grouped(elements) + " x " + std::to_string(width.bytes) + " B";
     if (parts > 1) arithmetic += " / " + std::to_string(parts);
@@ -109,7 +110,7 @@ std::vector<SizeFact> size_facts(const Model& model,
                                  const RunSize& run,
                                  const SizeQuestion& question) {
   FactFinder finder(question);
-  if (question.size <= kLargeBuffer) return {};
+  if (question.size <= simulator::kLargeBuffer) return {};
   add_copies(model, run, finder);
   add_tensors(model, finder);
   if (run.tokens && model.shape.has_logits) {
@@ -155,7 +156,8 @@ std::vector<SizeFact> vocabulary_facts(const RunSize& run, const SizeQuestion& q
       const std::optional<std::int64_t> odd = run.tokens ? 1 : oddness(tokens);
       if (!odd) continue;
       const Bytes bytes = Elements::of(tokens).times_width(a_token);
-      if (size_off(segment_size(round_size(bytes, {}), {}), question) != 0.0) continue;
+      if (size_off(simulator::segment_size(simulator::round_size(bytes, {}), {}), question) != 0.0)
+        continue;
       Phrase what = phrase("logits of {} tokens in {}, with the vocabulary of {}",
                            grouped(tokens),
                            width.name,
@@ -176,4 +178,4 @@ std::vector<SizeFact> vocabulary_facts(const RunSize& run, const SizeQuestion& q
   return facts;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

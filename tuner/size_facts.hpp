@@ -14,7 +14,7 @@
 #include "model/transformer.hpp"
 #include "tuner/peak_inventory.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 struct RunSize {
   std::optional<std::int64_t> ranks;   // that share a copy; absent: 2, 4, 8, 16, 32, 64 are tried
@@ -39,4 +39,4 @@ std::vector<SizeFact> size_facts(const Model& model,
 // three digits, so that several may fit.
 std::vector<SizeFact> vocabulary_facts(const RunSize& run, const SizeQuestion& question);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

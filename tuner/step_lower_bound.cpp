@@ -9,7 +9,7 @@
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 // Walks the actions as simulator/engines/deepspeed_actions.cpp writes them. Clocks count from the
@@ -61,8 +61,8 @@ class TailWalk {
   }
 
   void work(const EngineAction& action) {
-    const TaskIndex index = tasks_.action(config_, action);
-    if (index == kNoTask) return;
+    const simulator::TaskIndex index = tasks_.action(config_, action);
+    if (index == simulator::kNoTask) return;
     // The dispatch thread itself updates and casts, and waits for new weights to be written.
     if (action.on_host || action.kind == ActionKind::swap_out_weights) {
       on_host(index);
@@ -92,24 +92,24 @@ class TailWalk {
   static bool on_compute(const EngineAction& action) {
     return action.stream == EngineStream::compute;
   }
-  const Task& task(TaskIndex index) const {
+  const simulator::Task& task(simulator::TaskIndex index) const {
     return program_.tasks[static_cast<std::size_t>(index)];
   }
-  void issue(const Task& task) {
+  void issue(const simulator::Task& task) {
     host_ += task.dispatch.seconds();
     dispatch_ += task.dispatch.seconds();
   }
-  void kernel(const EngineAction& action, TaskIndex index) {
+  void kernel(const EngineAction& action, simulator::TaskIndex index) {
     issue(task(index));
     if (on_compute(action)) compute_ = std::max(compute_, host_) + task(index).duration.seconds();
   }
-  void on_host(TaskIndex index) {
+  void on_host(simulator::TaskIndex index) {
     issue(task(index));
     host_ += task(index).duration.seconds();
   }
   // On a stream of NVMe.
-  void queue(TaskIndex index, double& stream) {
-    if (index == kNoTask) return;
+  void queue(simulator::TaskIndex index, double& stream) {
+    if (index == simulator::kNoTask) return;
     issue(task(index));
     stream = std::max(stream, host_) + task(index).duration.seconds();
   }
@@ -117,10 +117,10 @@ class TailWalk {
 
   const Plan& plan_;
   const EngineConfig& config_;
-  Program program_;
-  ProgramWriter writer_;
-  TaskTable tasks_;
-  std::vector<TaskIndex> reads_;
+  simulator::Program program_;
+  simulator::ProgramWriter writer_;
+  simulator::TaskTable tasks_;
+  std::vector<simulator::TaskIndex> reads_;
   std::size_t next_read_ = 0;
   double host_ = kUnknown;
   double compute_ = 0.0;
@@ -138,4 +138,4 @@ TailWork tail_work(const Plan& plan) {
   return TailWalk(plan, config).run();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -6,7 +6,7 @@
 
 #include "model/plan/plan.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 struct TailWork {
   double seconds = 0.0;   // from the last kernel of the passes to the end of the step's loop
@@ -16,4 +16,4 @@ struct TailWork {
 // Precondition: a DeepSpeed engine.
 TailWork tail_work(const Plan& plan);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -8,7 +8,7 @@
 #include "base/diagnostic.hpp"
 #include "model/engine/fetch_coordinator.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 constexpr const char* kNvmePath = "/local_nvme";  // where nobody named a folder
@@ -336,4 +336,4 @@ int non_default_knobs(const DsConfig& config) {
   return count;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

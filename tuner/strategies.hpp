@@ -11,7 +11,7 @@
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 struct Strategy {
   int stage = 3;
@@ -81,4 +81,4 @@ DsConfig strategy_config(const Strategy& strategy,
 // wins ties.
 int non_default_knobs(const DsConfig& config);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

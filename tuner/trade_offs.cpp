@@ -6,7 +6,7 @@
 
 #include "tuner/search.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 // Of the time that is left: for the search that was asked for, for the one of the least memory.
@@ -107,7 +107,7 @@ class FrontSearch {
 
   const SearchSpace& space_;
   const SearchOptions& options_;
-  SimulationMemo memo_;
+  simulator::SimulationMemo memo_;
   SearchOptions one_;
   TradeOffs all_;
   std::set<Point> known_;
@@ -122,4 +122,4 @@ TradeOffs trade_offs(const SearchSpace& space,
   return FrontSearch(space, options).run(ceilings, counts);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

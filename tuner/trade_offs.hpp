@@ -16,7 +16,7 @@
 
 #include "tuner/search.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 struct TradeOffs {
   SearchResult search;              // without a ceiling; its `fitting` is moved to `points`
@@ -41,4 +41,4 @@ TradeOffs trade_offs(const SearchSpace& space,
                      int ceilings,
                      const FrontCounts& counts = {});
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

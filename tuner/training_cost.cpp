@@ -1,6 +1,6 @@
 #include "tuner/training_cost.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 std::optional<double> hourly_price(const CostQuestion& question,
                                    const std::string& written,
@@ -28,4 +28,4 @@ TrainingCost training_cost(const CostQuestion& question,
   return cost;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -9,7 +9,7 @@
 #include "model/predict/step_result.hpp"
 #include "tuner/price_list.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 struct CostQuestion {
   PriceList prices;
@@ -36,4 +36,4 @@ std::optional<double> hourly_price(const CostQuestion& question,
                                    const std::string& written,
                                    const Cluster& cluster);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

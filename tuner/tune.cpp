@@ -10,7 +10,7 @@
 #include "tuner/search.hpp"
 #include "tuner/tune_reasons.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 constexpr std::size_t kImpacts = 3;
@@ -39,7 +39,7 @@ void add(const SearchResult& part, SearchResult& sum) {
   }
 }
 
-TuneOptions with_memo(TuneOptions options, SimulationMemo& memo) {
+TuneOptions with_memo(TuneOptions options, simulator::SimulationMemo& memo) {
   options.search.memo = &memo;
   return options;
 }
@@ -211,7 +211,7 @@ class Tuner {
     const SearchOptions& options = options_.search;
     const Evaluated& best = *answer.search.best;
     answer.plan = space.plan(best.point);
-    answer.result = simulate(*answer.plan, {.predict = options.limits.predict});
+    answer.result = simulator::simulate(*answer.plan, {.predict = options.limits.predict});
     if (answer.interrupted) return;
     MissingRows missing;
     missing.attempt("with other packages", [&] { answer.faster_with = faster_with(space, best); });
@@ -248,7 +248,7 @@ class Tuner {
   }
 
   const Scenario& scenario_;
-  SimulationMemo memo_;  // of all searches and of the reasons
+  simulator::SimulationMemo memo_;  // of all searches and of the reasons
   TuneOptions options_;
   SearchRequest request_;
   Prepared prepared_;
@@ -275,4 +275,4 @@ TuneAnswer tune(const Scenario& scenario, const TuneOptions& options) {
   return Tuner(scenario, options).run();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

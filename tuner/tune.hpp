@@ -12,7 +12,7 @@
 #include "model/plan/scenario.hpp"
 #include "tuner/tune_answer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // Searches end by a count of simulations, the same on every machine; by the clock only where a
 // limit of time was said.
@@ -30,4 +30,4 @@ TuneOptions usual_tune_options(const SearchCounts& counts, std::optional<double>
 // Throws InputError as resolve() and read_request() do.
 TuneAnswer tune(const Scenario& scenario, const TuneOptions& options);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

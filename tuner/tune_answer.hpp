@@ -14,7 +14,7 @@
 #include "tuner/search_request.hpp"
 #include "tuner/search_result.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 enum class Objective {
   throughput,  // most tokens a second and GPU
@@ -87,4 +87,4 @@ struct TuneAnswer {
   bool interrupted = false;           // in the search, or beside it
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -10,7 +10,7 @@
 #include "tuner/search.hpp"
 #include "tuner/variations.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 // Simulations that are spent on the question whether anything of a space fits.
@@ -196,11 +196,11 @@ std::optional<Headroom> headroom_of(const SearchSpace& space,
     try {
       const Plan plan = space.plan_with(best.point, key, value);
       if (!play) return predict(plan, options.limits.predict).fits;
-      return simulate(plan,
-                      {.predict = options.limits.predict,
-                       .other_networks = false,
-                       .verdict_alone = true,
-                       .memo = options.memo})
+      return simulator::simulate(plan,
+                                 {.predict = options.limits.predict,
+                                  .other_networks = false,
+                                  .verdict_alone = true,
+                                  .memo = options.memo})
           .fits;
     } catch (const InputError&) {
       return false;  // longer than the model's positions
@@ -295,7 +295,7 @@ std::optional<Relaxation> nearest_fit(const Scenario& scenario,
     const auto found = anything(space, relaxed, deadline);
     if (!found) return std::nullopt;
     Plan plan = space.plan(found->point);
-    StepResult result = simulate(plan, {.predict = relaxed.limits.predict});
+    StepResult result = simulator::simulate(plan, {.predict = relaxed.limits.predict});
     return Relaxation{change, std::move(result), std::move(plan)};
   };
   if (relaxed.limits.tokens_per_second > 0.0) {
@@ -320,4 +320,4 @@ std::optional<Relaxation> nearest_fit(const Scenario& scenario,
   return std::nullopt;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -9,7 +9,7 @@
 #include "tuner/deadline.hpp"
 #include "tuner/tune_answer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // Every key of the point with its other values, one at a time, simulated. Where a key has many
 // values, its ends and DeepSpeed's default.
@@ -43,4 +43,4 @@ std::optional<Relaxation> nearest_fit(const Scenario& scenario,
                                       const SearchOptions& options,
                                       const Deadline& deadline);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -11,7 +11,7 @@
 #include "model/families/hf_config.hpp"
 #include "simulator/simulate.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 const Origin kVariation = {"variation", ""};
@@ -268,7 +268,7 @@ std::vector<VariedResult> Variations::simulate_all(std::span<const Variation> va
     try {
       const Phrase defect = defect_in([&] {
         results[i].result =
-            simulate(plan(variations[i]), {.predict = options, .other_networks = false});
+            simulator::simulate(plan(variations[i]), {.predict = options, .other_networks = false});
       });
       results[i].refusal = defect.english();
     } catch (const InputError& error) {
@@ -278,4 +278,4 @@ std::vector<VariedResult> Variations::simulate_all(std::span<const Variation> va
   return results;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -21,7 +21,7 @@
 #include "tuner/deadline.hpp"
 #include "tuner/strategies.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // One key of ds_config.json or of the workload, with its new value.
 struct Change {
@@ -89,4 +89,4 @@ Json value_of(const Plan& plan, ScenarioKey key);
 // A value of a knob from JSON. Precondition: it fits the row's type.
 KnobValue knob_value(Knob knob, const Json& value);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

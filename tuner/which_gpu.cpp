@@ -13,7 +13,7 @@
 #include "tuner/fit_batch.hpp"
 #include "tuner/fit_ranking.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 const Origin kWhich = {"command line", "--clusters"};
@@ -274,4 +274,4 @@ WhichAnswer which_gpu(const WhichQuestion& question, const PredictOptions& optio
   return Chooser(question, options).run();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -16,7 +16,7 @@
 #include "tuner/fit.hpp"
 #include "tuner/training_cost.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // How many times as fast as by the analytic estimate a strategy may be when it is simulated.
 inline constexpr double kSlack = 1.5;
@@ -61,4 +61,4 @@ struct WhichAnswer {
 // Throws InputError as fit() does, and for clusters that cannot be read.
 WhichAnswer which_gpu(const WhichQuestion& question, const PredictOptions& options = {});
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

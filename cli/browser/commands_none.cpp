@@ -5,7 +5,7 @@
 #include "cli/commands.hpp"
 #include "cli/unknown_model.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 int refuse(const char* command) {
@@ -56,4 +56,4 @@ void trace_unknown_model(Arguments& /*arguments*/,
                          std::ostream& /*log*/,
                          const Translation& /*words*/) {}
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

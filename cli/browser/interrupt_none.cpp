@@ -1,7 +1,7 @@
 // interrupt.hpp where nobody sends signals: a browser ends a worker and asks nothing.
 #include "cli/interrupt.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 void install_interrupts(const Translation& /*words*/) {}
 
@@ -21,4 +21,4 @@ std::optional<int> interrupted() { return std::nullopt; }
 
 std::string interrupted_text() { return ""; }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -3,7 +3,7 @@
 #include "cli/arguments.hpp"
 #include "cli/tokenized_dataset.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 Json tokenized_dataset(const std::string&, const std::string& tokenizer) {
   throw InputError({kCommandLine,
@@ -13,4 +13,4 @@ Json tokenized_dataset(const std::string&, const std::string& tokenizer) {
                     "a browser starts no Python"});
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

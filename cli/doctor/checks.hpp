@@ -11,7 +11,7 @@
 #include "model/hardware/hardware.hpp"
 #include "model/knobs/finding.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // What a plan needs of the machine.
 struct PlanNeeds {
@@ -38,4 +38,4 @@ struct DoctorFinding {
 std::vector<DoctorFinding> examine(const MachineState& machine,
                                    const std::optional<PlanNeeds>& needs);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -11,7 +11,7 @@
 #include "cli/doctor/probe.hpp"
 #include "model/software.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 struct GpuState {
   int index = 0;
@@ -94,4 +94,4 @@ MachineState look_at(Probe& probe, const Questions& questions);
 // "12.4" of "12.4.131"; absent where the text is no version.
 std::optional<Version> version_of(const std::optional<std::string>& text);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -8,7 +8,7 @@
 
 #include "base/json.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 struct CommandOutput {
   int exit = 127;    // 127: no such command
@@ -42,4 +42,4 @@ class RecordingProbe : public Probe {
   std::map<std::string, CommandOutput> seen_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

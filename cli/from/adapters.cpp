@@ -6,7 +6,7 @@
 #include "base/written_names.hpp"
 #include "model/plan/scenario_reader.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 namespace {
 
 // A share as number or text; null where it is none.
@@ -122,4 +122,4 @@ void AdapterWords::finish(Tool tool, Meaning& meaning) const {
                        origin);
 }
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

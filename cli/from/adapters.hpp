@@ -8,7 +8,7 @@
 #include "cli/from/said_elsewhere.hpp"
 #include "cli/from/setting_roles.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 
 // By LLaMA-Factory and swift.
 inline constexpr const char* kLoraByDefault[] = {"finetuning_type lora: LLaMA-Factory's default",
@@ -35,4 +35,4 @@ class AdapterWords {
   std::optional<Setting> said_;  // the last one
 };
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

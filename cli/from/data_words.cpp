@@ -2,7 +2,7 @@
 
 #include "cli/from/yaml_scalar.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 
 void DataWords::read(Role role, const Setting& setting) {
   const Json& value = setting.value;
@@ -26,4 +26,4 @@ void DataWords::finish(Meaning& meaning) const {
   meaning.scenario.set(ScenarioKey::dataset, dataset_, {said_->file, said_->name});
 }
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -8,7 +8,7 @@
 #include "cli/from/setting_roles.hpp"
 #include "cli/from/settings.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 
 class DataWords {
  public:
@@ -22,4 +22,4 @@ class DataWords {
   std::optional<Setting> said_;  // the last one
 };
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -11,7 +11,7 @@
 #include "cli/from/meaning.hpp"
 #include "cli/from/yaml.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 namespace {
 
 namespace fs = std::filesystem;
@@ -354,4 +354,4 @@ Phrase describe(const Meaning& meaning) {
   return text;
 }
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -10,7 +10,7 @@
 #include "base/phrase.hpp"
 #include "cli/from/said_elsewhere.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 
 // Reads `path` ("-": standard input). A script that starts several trainings is read up to the
 // first. `flags`: what the command line says beside it. Throws InputError for a file of none of
@@ -25,4 +25,4 @@ void assume_engine(Meaning& meaning);
 // each.
 Phrase describe(const Meaning& meaning);
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

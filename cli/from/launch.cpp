@@ -7,7 +7,7 @@
 #include "base/diagnostic.hpp"
 #include "cli/from/shell.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 namespace {
 
 // "--nproc-per-node" -> "nproc_per_node"
@@ -580,4 +580,4 @@ std::vector<Part> read_launches(std::string_view text, const std::string& file) 
   return parts;
 }
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -7,7 +7,7 @@
 
 #include "cli/from/settings.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 
 // Reads a script or a line. A part for each command that starts a training, in the order of the
 // file; empty where there is none. Known: deepspeed, torchrun, python -m torch.distributed.run,
@@ -15,4 +15,4 @@ namespace zeroplan::from {
 // lines.
 std::vector<Part> read_launches(std::string_view text, const std::string& file);
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -8,7 +8,7 @@
 #include "cli/from/yaml_scalar.hpp"
 #include "model/plan/scenario_reader.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 namespace {
 
 // "no", YAML's false, 0, 0.0, an empty list.
@@ -202,4 +202,4 @@ void LoopWords::finish_evaluation(Tool tool, Meaning& meaning) const {
   if (!noted) note(first, taken);
 }
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

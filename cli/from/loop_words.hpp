@@ -9,7 +9,7 @@
 #include "cli/from/setting_roles.hpp"
 #include "cli/from/settings.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 
 class LoopWords {
  public:
@@ -42,4 +42,4 @@ class LoopWords {
   std::map<Role, const Setting*> said_;
 };
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -18,7 +18,7 @@
 #include "model/plan/scenario_reader.hpp"
 #include "model/plan/scenario_values.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 namespace {
 
 namespace fs = std::filesystem;
@@ -711,4 +711,4 @@ std::string cluster_of(const Processes& processes) {
          (processes.gpu.empty() ? "" : "x" + processes.gpu);
 }
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

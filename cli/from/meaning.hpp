@@ -6,7 +6,7 @@
 #include "cli/from/said_elsewhere.hpp"
 #include "cli/from/settings.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 
 // Adds what a part says to `meaning`; what was there before counts where both say it. Throws
 // InputError for what changes memory or time and is not planned (QLoRA's paged optimizers,
@@ -22,4 +22,4 @@ bool runs_ddp(const Meaning& meaning);
 // The cluster's text, "2x8xa100"; empty where the number or the kind of the GPUs is not said.
 std::string cluster_of(const Processes& processes);
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -12,7 +12,7 @@
 #include "cli/from/settings.hpp"
 #include "model/plan/scenario.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 
 // One line for the user: where it stands, what stands there, what it was taken for.
 struct ReadLine {
@@ -44,4 +44,4 @@ struct Meaning {
   bool native = false;    // a loop of DeepSpeed's own
 };
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -5,7 +5,7 @@
 #include "base/written_names.hpp"
 #include "cli/from/settings.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 namespace {
 
 struct RoleRow {
@@ -160,4 +160,4 @@ std::string attention_of(const std::string& name) {
   return word == "auto" ? "" : name;
 }
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -9,7 +9,7 @@
 #include "base/json.hpp"
 #include "cli/from/settings.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 
 // What a setting becomes.
 enum class Role {
@@ -89,4 +89,4 @@ std::vector<std::string> names_in(const Json& value);
 // eager, sdpa, flash, or a name as it is; empty: the class's own.
 std::string attention_of(const std::string& name);
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -10,7 +10,7 @@
 #include "base/phrase.hpp"
 #include "base/written_names.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 
 // "per_device_train_batch_size: 4", "--lora_r 8". Names have underscores; a value of a command line
 // is a text, of a document what it is there.
@@ -70,4 +70,4 @@ std::int64_t count_of(const Json& value);
 // The value as a text: what stood there.
 std::string text_of(const Json& value);
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -3,7 +3,7 @@
 #include "base/written_names.hpp"
 #include "cli/from/setting_roles.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 namespace {
 
 const Json* find(const Json& section, const std::string& name) {
@@ -77,4 +77,4 @@ void finish_hybrid(Meaning& meaning) {
   meaning.scenario.set(ScenarioKey::ds_config, document, config->origin);
 }
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

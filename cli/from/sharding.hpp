@@ -6,7 +6,7 @@
 
 #include "cli/from/said_elsewhere.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 
 class ShardingWords {
  public:
@@ -29,4 +29,4 @@ class ShardingWords {
 // Groups of FSDP are the GPUs of one node, whose number is known when all is read.
 void finish_hybrid(Meaning& meaning);
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -6,7 +6,7 @@
 #include "base/diagnostic.hpp"
 #include "cli/from/settings.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 namespace {
 
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
@@ -275,4 +275,4 @@ Script read_script(std::string_view text,
   return ShellReader(text, std::move(known), file).read();
 }
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

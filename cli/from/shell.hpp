@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 
 struct Word {
   std::string text;
@@ -33,4 +33,4 @@ Script read_script(std::string_view text,
                    std::map<std::string, std::string> known = {},
                    const std::string& file = "");
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 namespace {
 
 // swift/config/zero*.json.
@@ -76,4 +76,4 @@ void add_defaults_of_swift(Meaning& meaning) {
                  "gradient_accumulation_steps for 16 samples a step: swift's default");
 }
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -6,7 +6,7 @@
 #include "base/json.hpp"
 #include "cli/from/said_elsewhere.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 
 // `--deepspeed zero3`: the file of swift/config of that name; null for a name of none.
 Json ds_config_of_swift(const std::string& name);
@@ -14,4 +14,4 @@ Json ds_config_of_swift(const std::string& name);
 // Behind the last part, for what none of them said.
 void add_defaults_of_swift(Meaning& meaning);
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -7,7 +7,7 @@
 #include "base/written_names.hpp"
 #include "cli/from/setting_roles.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 namespace {
 
 constexpr std::string_view kKinds = "dpo|kto|grpo|ppo";
@@ -157,4 +157,4 @@ Json TrainerMeaning::sequence_length() const {
               (completion.is_null() ? kCompletion : completion.as_integer()));
 }
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

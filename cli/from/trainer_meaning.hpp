@@ -8,7 +8,7 @@
 #include "base/json.hpp"
 #include "cli/from/settings.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 
 // Whether some trainer of theirs has an argument of this name.
 bool is_of_trainers(std::string_view name);
@@ -39,4 +39,4 @@ class TrainerMeaning {
   Json said_ = Json::object();  // by the argument's name
 };
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

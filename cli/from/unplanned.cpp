@@ -8,7 +8,7 @@
 #include "cli/from/setting_roles.hpp"
 #include "cli/from/trainer_meaning.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 namespace {
 
 bool is_off(const Json& value) {
@@ -159,4 +159,4 @@ bool changes_nothing(std::string_view name) {
   return is_of_trainers(name) || is_named_in(kNothing, name);
 }
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -7,7 +7,7 @@
 #include "base/phrase.hpp"
 #include "cli/from/settings.hpp"
 
-namespace zeroplan::from {
+namespace zeroplan::cli::from {
 
 // Throws InputError, with the place and the reason, where the setting asks for something that the
 // planner does not know: an answer without it would be of another run.
@@ -20,4 +20,4 @@ void refuse_unplanned(const Setting& setting, Tool tool);
 // paths, learning rates, logging, the data's contents.
 bool changes_nothing(std::string_view name);
 
-}  // namespace zeroplan::from
+}  // namespace zeroplan::cli::from

@@ -8,7 +8,7 @@
 #include "base/diagnostic.hpp"
 #include "cli/from/yaml_scalar.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr int kMostDepth = 64;  // as of JSON
@@ -210,4 +210,4 @@ Json parse_yaml(std::string_view text, const std::string& file) {
   return YamlReader(text, file).read();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

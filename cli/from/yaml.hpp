@@ -6,7 +6,7 @@
 
 #include "base/json.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // Whether this program was built with libyaml.
 bool reads_yaml();
@@ -18,4 +18,4 @@ bool reads_yaml();
 // one mapping, and where reads_yaml() is false.
 Json parse_yaml(std::string_view text, const std::string& file);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -2,7 +2,7 @@
 #include "base/diagnostic.hpp"
 #include "cli/from/yaml.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 bool reads_yaml() { return false; }
 
@@ -14,4 +14,4 @@ Json parse_yaml(std::string_view, const std::string& file) {
                     "build it again with Debian's libyaml-dev"});
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

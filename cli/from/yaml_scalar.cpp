@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 template <std::size_t N>
@@ -89,4 +89,4 @@ Json plain_scalar(std::string_view text) {
   return text;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

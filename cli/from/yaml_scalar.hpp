@@ -5,11 +5,11 @@
 
 #include "base/json.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // By the rules of YAML 1.1 as PyYAML applies them (yaml/resolver.py, yaml/constructor.py): null,
 // booleans, integers in four bases, numbers with a point; everything else is a text (dates, too:
 // nobody plans with them).
 Json plain_scalar(std::string_view text);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

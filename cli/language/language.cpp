@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 std::optional<Language> find_language(std::string_view name) {
   if (name == "en") return Language::en;
@@ -31,4 +31,4 @@ Language language_of_words(const std::vector<std::string>& words) {
   return language_of_locale();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

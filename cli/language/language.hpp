@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 enum class Language { en, zh };
 
@@ -21,4 +21,4 @@ Language language_of_locale();
 // else the locale's. For messages about that very command line.
 Language language_of_words(const std::vector<std::string>& words);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

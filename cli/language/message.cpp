@@ -6,7 +6,7 @@
 #include "base/check.hpp"
 #include "base/phrase.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
@@ -96,4 +96,4 @@ std::string MessageFormat::filled(const std::vector<std::string>& arguments) con
   return text;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

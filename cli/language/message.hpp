@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // A text with slots:
 //   {} {0} {1} ...  any text, which is translated
@@ -37,4 +37,4 @@ class MessageFormat {
   std::vector<Slot> slots_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -8,7 +8,7 @@
 #include "base/embedded.hpp"
 #include "base/json.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr std::string_view kChinese = "configs/messages/zh.json";
@@ -200,4 +200,4 @@ std::string Translation::filled(std::string_view format,
   return filled(message != nullptr ? *message : Catalogue::Message{english, english}, in_order);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

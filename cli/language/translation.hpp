@@ -21,7 +21,7 @@
 #include "cli/language/language.hpp"
 #include "cli/language/message.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // The catalogue of one language.
 class Catalogue {
@@ -71,4 +71,4 @@ class Translation {
   const Catalogue* catalogue_ = nullptr;  // read once; none: English
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

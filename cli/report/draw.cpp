@@ -20,7 +20,7 @@
 #include "base/diagnostic.hpp"
 #include "cli/write_file.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -153,4 +153,4 @@ void write_png(const std::string& svg, const std::string& path) {
   write_file(path, content_of(picture));
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -9,7 +9,7 @@
 
 #include "base/phrase.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // Are the tools there? Throws InputError; `otherwise` says what to do without Node.js.
 void require_drawing(bool png, const Phrase& otherwise);
@@ -20,4 +20,4 @@ std::string draw_svg(const std::string& script);
 // Writes a PNG of twice the SVG's size in pixels: sharp on today's screens.
 void write_png(const std::string& svg, const std::string& path);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

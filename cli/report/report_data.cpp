@@ -7,7 +7,7 @@
 #include "simulator/simulate.hpp"
 #include "tuner/fit.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // Of the time limit; the sensitivity of the answer gets what is left.
@@ -16,23 +16,24 @@ constexpr double kSearchShare = 0.75;
 ChosenPlan in_detail(Plan plan,
                      const Scenario& scenario,
                      const PredictOptions& options,
-                     const Deadline& deadline) {
+                     const tuner::Deadline& deadline) {
   ChosenPlan chosen{std::move(plan), {}, {}, {}, {}};
-  chosen.result = simulate(chosen.plan, {.predict = options});
-  if (is_simulated(chosen.plan)) chosen.step = simulate_step(chosen.plan, chosen.result);
+  chosen.result = simulator::simulate(chosen.plan, {.predict = options});
+  if (simulator::is_simulated(chosen.plan))
+    chosen.step = simulator::simulate_step(chosen.plan, chosen.result);
   const Json document = scenario_document(chosen.plan, scenario);
-  const Variations variations(parse_scenario(document, "the chosen configuration"));
+  const tuner::Variations variations(parse_scenario(document, "the chosen configuration"));
   chosen.sensitivity = sensitivity(variations, options, deadline);
   chosen.sensitivity_base = variations.base();
   return chosen;
 }
 
 // As SearchSpace::describe says a point: a strategy moves none of its axes.
-Json description_of(const StrategyResult& row) {
+Json description_of(const tuner::StrategyResult& row) {
   return Json::object(
       {{"stage", row.strategy.stage},
-       {"offload_optimizer", name(row.strategy.offload_optimizer)},
-       {"offload_param", name(row.strategy.offload_parameter)},
+       {"offload_optimizer", tuner::name(row.strategy.offload_optimizer)},
+       {"offload_param", tuner::name(row.strategy.offload_parameter)},
        {"activation_checkpointing",
         name(kActivationCheckpointingNames, row.strategy.checkpointing)},
        {"micro_batch_size", row.plan.workload.micro_batch_size},
@@ -40,8 +41,8 @@ Json description_of(const StrategyResult& row) {
 }
 
 // What fit recommends as the one point of its trade-offs.
-void take_recommended(const StrategyResult& best, ReportData& data) {
-  Evaluated point;
+void take_recommended(const tuner::StrategyResult& best, ReportData& data) {
+  tuner::Evaluated point;
   point.fits = true;
   point.tokens_per_second = best.result.step.tokens_per_second_per_gpu;
   point.step = best.result.step.total;
@@ -57,17 +58,17 @@ void take_recommended(const StrategyResult& best, ReportData& data) {
 ReportData report_of_fit(const Scenario& scenario, const ReportOptions& options) {
   ReportData data;
   const PredictOptions& predict = options.tune.search.limits.predict;
-  const Deadline deadline(options.tune.search.seconds, options.tune.search.interrupted);
+  const tuner::Deadline deadline(options.tune.search.seconds, options.tune.search.interrupted);
   data.cost = options.cost;
   data.searched = false;
-  data.fit = fit(scenario, predict);
-  data.scenario = data.fit.needs.any() ? with_packages(scenario, data.fit.needs) : scenario;
-  const std::vector<StrategyResult>& rows = data.fit.strategies;
+  data.fit = tuner::fit(scenario, predict);
+  data.scenario = data.fit.needs.any() ? tuner::with_packages(scenario, data.fit.needs) : scenario;
+  const std::vector<tuner::StrategyResult>& rows = data.fit.strategies;
   data.points = static_cast<std::int64_t>(rows.size());
   data.trade_offs.evaluated = std::count_if(
-      rows.begin(), rows.end(), [](const StrategyResult& row) { return row.simulated; });
+      rows.begin(), rows.end(), [](const tuner::StrategyResult& row) { return row.simulated; });
   if (!data.fit.recommended) return data;
-  const StrategyResult& best = rows[*data.fit.recommended];
+  const tuner::StrategyResult& best = rows[*data.fit.recommended];
   take_recommended(best, data);
   data.chosen = in_detail(best.plan, data.scenario, predict, deadline);
   return data;
@@ -82,26 +83,27 @@ ReportData gather_report(const Scenario& scenario, const ReportOptions& options)
   data.objective = options.tune.objective;
   data.gap = options.tune.search.gap;
   data.cost = options.cost;
-  const SearchLimits& limits = options.tune.search.limits;
+  const tuner::SearchLimits& limits = options.tune.search.limits;
   data.strategies_count = options.tune.words.fix.empty() && options.tune.words.search.empty() &&
                           limits.host_memory == Bytes::infinite() &&
                           limits.tokens_per_second <= 0.0;
-  const SearchSpace space(scenario, read_request(options.tune.words));
+  const tuner::SearchSpace space(scenario, tuner::read_request(options.tune.words));
   data.points = space.points();
-  SearchOptions search = options.tune.search;
-  search.goal = data.objective == Objective::memory ? SearchGoal::memory : SearchGoal::throughput;
-  const Deadline all(search.seconds, search.interrupted);
+  tuner::SearchOptions search = options.tune.search;
+  search.goal = data.objective == tuner::Objective::memory ? tuner::SearchGoal::memory
+                                                           : tuner::SearchGoal::throughput;
+  const tuner::Deadline all(search.seconds, search.interrupted);
   search.seconds *= kSearchShare;
-  constexpr FrontCounts kFront{12, 24};  // seven more searches make the page, not the answer
+  constexpr tuner::FrontCounts kFront{12, 24};  // seven more searches make the page, not the answer
   data.trade_offs = trade_offs(space, search, options.ceilings, kFront);
-  for (const Evaluated& item : data.trade_offs.points) {
+  for (const tuner::Evaluated& item : data.trade_offs.points) {
     data.descriptions.push_back(space.describe(item.point));
   }
-  data.fit = fit(scenario, search.limits.predict);
+  data.fit = tuner::fit(scenario, search.limits.predict);
   if (!data.trade_offs.search.best && data.fit.needs.any() && !all.over()) {
     ReportOptions left = options;
     left.tune.search.seconds = all.left();
-    return gather_report(with_packages(scenario, data.fit.needs), left);
+    return gather_report(tuner::with_packages(scenario, data.fit.needs), left);
   }
   if (data.trade_offs.search.best) {
     data.chosen = in_detail(
@@ -110,4 +112,4 @@ ReportData gather_report(const Scenario& scenario, const ReportOptions& options)
   return data;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

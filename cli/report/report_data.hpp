@@ -14,37 +14,37 @@
 #include "tuner/training_cost.hpp"
 #include "tuner/tune.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // One configuration in detail.
 struct ChosenPlan {
   Plan plan;
   StepResult result;
-  std::optional<SimulatedStep> step;  // where the plan is simulated
-  Sensitivity sensitivity;
+  std::optional<simulator::SimulatedStep> step;  // where the plan is simulated
+  tuner::Sensitivity sensitivity;
   Plan sensitivity_base;  // the plan as its moves are described against
 };
 
 struct ReportData {
   Scenario scenario;
-  TradeOffs trade_offs;
+  tuner::TradeOffs trade_offs;
   std::vector<Json> descriptions;    // of trade_offs.points: what was chosen, by key
   bool searched = true;              // false: fit's strategies alone were looked at
   std::int64_t points = 0;           // of the space
-  FitAnswer fit;                     // the strategies, each with its best batch
+  tuner::FitAnswer fit;              // the strategies, each with its best batch
   std::optional<ChosenPlan> chosen;  // nothing where nothing fits
   // The strategies are points of the space too: nothing was said that leaves some of them out.
   bool strategies_count = true;
-  Objective objective = Objective::throughput;
+  tuner::Objective objective = tuner::Objective::throughput;
   double gap = 0.0;
-  CostQuestion cost;
+  tuner::CostQuestion cost;
 };
 
 struct ReportOptions {
-  TuneOptions tune;      // of its objectives throughput and memory
-  int ceilings = 6;      // searches for the front, besides the first
+  tuner::TuneOptions tune;  // of its objectives throughput and memory
+  int ceilings = 6;         // searches for the front, besides the first
   bool searches = true;  // false: the strategies of fit alone, and the one it recommends is chosen
-  CostQuestion cost;
+  tuner::CostQuestion cost;
 };
 
 // Throws InputError as resolve() and read_request() do.
@@ -54,4 +54,4 @@ ReportData gather_report(const Scenario& scenario, const ReportOptions& options)
 // up by name, and what configurations are written in, is the same in all.
 Json to_json(const ReportData& data, const Translation& words);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

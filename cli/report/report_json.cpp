@@ -13,7 +13,7 @@
 #include "model/hardware/cluster.hpp"
 #include "model/predict/io_step_result.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 Json texts(const std::vector<Phrase>& lines, const Translation& words) {
@@ -48,13 +48,13 @@ Json question_json(const Plan& plan) {
 }
 
 // Was nothing left that could fit?
-bool is_proven_empty(const SearchResult& search) {
+bool is_proven_empty(const tuner::SearchResult& search) {
   return !search.best && search.unseen == 0 && !search.interrupted && !search.out_of_time;
 }
 
 Json search_json(const ReportData& data) {
-  const TradeOffs& all = data.trade_offs;
-  return Json::object({{"objective", name(kObjectiveNames, data.objective)},
+  const tuner::TradeOffs& all = data.trade_offs;
+  return Json::object({{"objective", name(tuner::kObjectiveNames, data.objective)},
                        {"points", data.points},
                        {"searched", data.searched},
                        {"evaluated", all.evaluated},
@@ -82,7 +82,7 @@ struct Candidate {
 
 // The answer is the simplest of what is equal within the search's gap: what beats it by less than
 // that in both is no better, so that the answer stands on its front.
-void drop_equals(const Evaluated& chosen, double gap, std::vector<Candidate>& candidates) {
+void drop_equals(const tuner::Evaluated& chosen, double gap, std::vector<Candidate>& candidates) {
   const auto most = chosen.tokens_per_second * (1.0 + gap);
   const auto least = static_cast<double>(chosen.gpu_memory.count()) / (1.0 + gap);
   std::erase_if(candidates, [&](const Candidate& one) {
@@ -94,10 +94,10 @@ void drop_equals(const Evaluated& chosen, double gap, std::vector<Candidate>& ca
 Front front_of(const ReportData& data) {
   std::vector<Candidate> candidates;
   for (const std::size_t i : data.trade_offs.front) {
-    const Evaluated& item = data.trade_offs.points[i];
+    const tuner::Evaluated& item = data.trade_offs.points[i];
     candidates.push_back({item.gpu_memory, item.tokens_per_second, true, i});
   }
-  const std::vector<StrategyResult>& strategies = data.fit.strategies;
+  const std::vector<tuner::StrategyResult>& strategies = data.fit.strategies;
   for (std::size_t i = 0; i < strategies.size() && data.strategies_count; ++i) {
     const StepResult& result = strategies[i].result;
     if (!result.fits) continue;
@@ -124,11 +124,11 @@ Front front_of(const ReportData& data) {
 }
 
 Json trade_off_json(const ReportData& data, const Front& marked) {
-  const TradeOffs& all = data.trade_offs;
+  const tuner::TradeOffs& all = data.trade_offs;
   const std::set<std::size_t>& front = marked.points;
   Json list = Json::array();
   for (std::size_t i = 0; i < all.points.size(); ++i) {
-    const Evaluated& item = all.points[i];
+    const tuner::Evaluated& item = all.points[i];
     list.push_back(Json::object({{"gpu_bytes", item.gpu_memory.count()},
                                  {"host_bytes", item.host_memory.count()},
                                  {"tokens_per_second_per_gpu", item.tokens_per_second},
@@ -140,16 +140,18 @@ Json trade_off_json(const ReportData& data, const Front& marked) {
   return list;
 }
 
-Json strategies_json(const FitAnswer& answer, const Front& marked, const Translation& words) {
+Json strategies_json(const tuner::FitAnswer& answer,
+                     const Front& marked,
+                     const Translation& words) {
   Json list = Json::array();
   for (std::size_t i = 0; i < answer.strategies.size(); ++i) {
-    const StrategyResult& row = answer.strategies[i];
+    const tuner::StrategyResult& row = answer.strategies[i];
     const StepResult& result = row.result;
     list.push_back(Json::object(
         {{"name", words.text(describe(row.strategy))},
          {"stage", row.strategy.stage},
-         {"offload_optimizer", name(row.strategy.offload_optimizer)},
-         {"offload_param", name(row.strategy.offload_parameter)},
+         {"offload_optimizer", tuner::name(row.strategy.offload_optimizer)},
+         {"offload_param", tuner::name(row.strategy.offload_parameter)},
          {"activation_checkpointing",
           name(kActivationCheckpointingNames, row.strategy.checkpointing)},
          {"micro_batch_size", row.plan.workload.micro_batch_size},
@@ -170,22 +172,22 @@ Json strategies_json(const FitAnswer& answer, const Front& marked, const Transla
 // The moves that change GPU memory or step time most.
 Json sensitivity_json(const ChosenPlan& chosen, const Translation& words) {
   constexpr std::size_t kMost = 12;
-  const Sensitivity& all = chosen.sensitivity;
+  const tuner::Sensitivity& all = chosen.sensitivity;
   std::set<std::size_t> shown;
-  for (const Measure measure : {Measure::gpu_memory, Measure::step_time}) {
-    const std::vector<std::size_t> largest = largest_movers(all, measure, kMost);
+  for (const tuner::Measure measure : {tuner::Measure::gpu_memory, tuner::Measure::step_time}) {
+    const std::vector<std::size_t> largest = tuner::largest_movers(all, measure, kMost);
     shown.insert(largest.begin(), largest.end());
   }
   const double speed = all.base.step.tokens_per_second_per_gpu;
   Json list = Json::array();
   for (const std::size_t i : shown) {
-    const Move& move = all.moves[i];
+    const tuner::Move& move = all.moves[i];
     const double moved = move.result.step.tokens_per_second_per_gpu;
     const Phrase change = describe(move.variation, chosen.sensitivity_base);
     list.push_back(Json::object({{"change", words.text(change)},
-                                 {"gpu_bytes", added_gpu_bytes(all, move)},
-                                 {"host_bytes", added_host_bytes(all, move)},
-                                 {"step_seconds", added_seconds(all, move)},
+                                 {"gpu_bytes", tuner::added_gpu_bytes(all, move)},
+                                 {"host_bytes", tuner::added_host_bytes(all, move)},
+                                 {"step_seconds", tuner::added_seconds(all, move)},
                                  {"speed_change", speed > 0.0 ? moved / speed - 1.0 : 0.0},
                                  {"fits", move.result.fits}}));
   }
@@ -205,8 +207,8 @@ Json batch_json(const Plan& plan) {
 
 Json training_json(const ReportData& data, const Translation& words) {
   const ChosenPlan& chosen = *data.chosen;
-  const TrainingCost cost =
-      training_cost(data.cost, written_cluster(data.scenario), chosen.plan, chosen.result);
+  const tuner::TrainingCost cost =
+      tuner::training_cost(data.cost, written_cluster(data.scenario), chosen.plan, chosen.result);
   Json json = Json::object({{"of", words.text(size_text(cost))},
                             {"assumed", cost.assumed},
                             {"hours", cost.hours},
@@ -220,10 +222,10 @@ Json chosen_json(const ReportData& data, const Translation& words) {
   const ChosenPlan& chosen = *data.chosen;
   const Plan& plan = chosen.plan;
   const Json document = scenario_document(plan, data.scenario);
-  const Strategy strategy{plan.engine.stage,
-                          plan.engine.offload_optimizer.device,
-                          plan.engine.offload_parameter.device,
-                          plan.workload.activation_checkpointing};
+  const tuner::Strategy strategy{plan.engine.stage,
+                                 plan.engine.offload_optimizer.device,
+                                 plan.engine.offload_parameter.device,
+                                 plan.workload.activation_checkpointing};
   const Phrase name = phrase("{}, micro-batch {} x accumulation {}",
                              describe(strategy),
                              plan.workload.micro_batch_size,
@@ -237,9 +239,9 @@ Json chosen_json(const ReportData& data, const Translation& words) {
                        {"result", to_json(chosen.result)}});
 }
 
-Json remedies_json(const FitAnswer& answer, const Translation& words) {
+Json remedies_json(const tuner::FitAnswer& answer, const Translation& words) {
   Json list = Json::array();
-  for (const Remedy& remedy : answer.remedies) {
+  for (const tuner::Remedy& remedy : answer.remedies) {
     list.push_back(Json::object({{"change", words.text(remedy.change)},
                                  {"strategy", describe(remedy.best.strategy).english()}}));
   }
@@ -276,4 +278,4 @@ Json to_json(const ReportData& data, const Translation& words) {
   return document;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -10,7 +10,7 @@
 #include "cli/arguments.hpp"
 #include "cli/language/translation.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // Generated: configs/report and Vega (cli/CMakeLists.txt).
 std::span<const EmbeddedFile> report_files();
@@ -167,4 +167,4 @@ std::string plot_script(const Json& document, const PlotRequest& request) {
          std::string(page_file("draw.js"));
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -12,7 +12,7 @@
 #include "base/json.hpp"
 #include "cli/language/language.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // Throws InputError where this program was built without Vega.
 void require_vega();
@@ -37,4 +37,4 @@ std::string html_text(std::string_view text);
 // can end or change the element; no line separator of JavaScript's either.
 std::string script_json(const Json& document);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -12,7 +12,7 @@
 #include "cli/write_file.hpp"
 #include "model/predict/verdict.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 // What a search would read, where there is none.
@@ -33,13 +33,13 @@ void refuse_search_flags(const Arguments& arguments) {
 ReportData report_data_of(const Arguments& arguments, Streams streams) {
   const Scenario scenario = scenario_of(arguments);
   ReportOptions options;
-  options.tune = tune_options_of(arguments, scenario, kReportCounts);
-  const Objective objective = options.tune.objective;
-  if (objective != Objective::throughput && objective != Objective::memory) {
+  options.tune = tune_options_of(arguments, scenario, tuner::kReportCounts);
+  const tuner::Objective objective = options.tune.objective;
+  if (objective != tuner::Objective::throughput && objective != tuner::Objective::memory) {
     throw InputError({kCommandLine,
                       "--objective",
                       "throughput or memory",
-                      in_quotes(std::string(name(kObjectiveNames, objective))),
+                      in_quotes(std::string(name(tuner::kObjectiveNames, objective))),
                       "zeroplan tune looks for it; report --cluster with what it finds"});
   }
   options.cost = cost_question_of(arguments);
@@ -49,7 +49,7 @@ ReportData report_data_of(const Arguments& arguments, Streams streams) {
   std::optional<InterruptGuard> guard;  // before the search there is nothing to keep
   ProgressBar bar(streams.log);
   options.tune.search.interrupted = &InterruptGuard::flag();
-  options.tune.search.on_progress = [&](const SearchProgress& progress) {
+  options.tune.search.on_progress = [&](const tuner::SearchProgress& progress) {
     if (!guard) guard.emplace();
     show_progress(progress, bar, words);
   };
@@ -106,4 +106,4 @@ int exit_code_of(const Json& document, const Streams& streams, const Translation
   return nothing_found(document.find("search")->find("proven_empty")->as_boolean(), streams, words);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

@@ -8,7 +8,7 @@
 #include "cli/language/translation.hpp"
 #include "cli/report/report_data.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 
 // Asks tuner and simulator, with a progress bar. Throws InputError.
 ReportData report_data_of(const Arguments& arguments, Streams streams);
@@ -23,4 +23,4 @@ std::string output_file(const Arguments& arguments, const std::string& example);
 // The exit code of docs/contract.md section 3; `log` is told why there is no answer.
 int exit_code_of(const Json& document, const Streams& streams, const Translation& words);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

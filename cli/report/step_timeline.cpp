@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
-Json phases_json(const Timeline& timeline, const Window& window) {
+Json phases_json(const simulator::Timeline& timeline, const Window& window) {
   Json list = Json::array();
-  const std::vector<Timeline::PhaseStart>& phases = timeline.phases;
+  const std::vector<simulator::Timeline::PhaseStart>& phases = timeline.phases;
   for (std::size_t i = 0; i < phases.size(); ++i) {
     const double begin = std::max(phases[i].time, window.begin);
     const double end = i + 1 < phases.size() ? phases[i + 1].time : window.end;
@@ -23,14 +23,14 @@ Json phases_json(const Timeline& timeline, const Window& window) {
 }
 
 // What is held and what the allocator keeps besides, by category.
-CategoryBytes with_rest(const Timeline::Memory& memory, Bytes outside) {
+CategoryBytes with_rest(const simulator::Timeline::Memory& memory, Bytes outside) {
   CategoryBytes held = memory.held;
   at(held, MemoryCategory::fragmentation) = memory.reserved - sum(memory.held);
   at(held, MemoryCategory::cuda_context) = outside;
   return held;
 }
 
-Json sample_json(const Timeline::Memory& memory, double time, Bytes outside) {
+Json sample_json(const simulator::Timeline::Memory& memory, double time, Bytes outside) {
   Json row = Json::array({Json(time)});
   for (const Bytes part : with_rest(memory, outside)) row.push_back(Json(part.count()));
   return row;
@@ -38,11 +38,11 @@ Json sample_json(const Timeline::Memory& memory, double time, Bytes outside) {
 
 // Allocated bytes decide: what is reserved hardly moves.
 struct Moment {
-  const Timeline::Memory* lowest = nullptr;
-  const Timeline::Memory* highest = nullptr;
+  const simulator::Timeline::Memory* lowest = nullptr;
+  const simulator::Timeline::Memory* highest = nullptr;
 };
 
-void note(const Timeline::Memory& memory, Moment& moment) {
+void note(const simulator::Timeline::Memory& memory, Moment& moment) {
   const Bytes held = sum(memory.held);
   if (moment.lowest == nullptr || held < sum(moment.lowest->held)) moment.lowest = &memory;
   if (moment.highest == nullptr || held > sum(moment.highest->held)) moment.highest = &memory;
@@ -50,21 +50,21 @@ void note(const Timeline::Memory& memory, Moment& moment) {
 
 struct Bar {
   std::int32_t label = -1;
-  TaskKind kind = TaskKind::kernel;
+  simulator::TaskKind kind = simulator::TaskKind::kernel;
   double begin = 0.0;
   double end = 0.0;
   std::map<std::string, double> seconds;  // by task
   std::int64_t tasks = 0;
 };
 
-Json bar_json(const Bar& bar, int stream, const Program& program, double origin) {
+Json bar_json(const Bar& bar, int stream, const simulator::Program& program, double origin) {
   const auto longest =
       std::max_element(bar.seconds.begin(), bar.seconds.end(), [](const auto& a, const auto& b) {
         return a.second < b.second;
       });
   return Json::object(
       {{"stream", stream},
-       {"kind", name(kTaskKindNames, bar.kind)},
+       {"kind", name(simulator::kTaskKindNames, bar.kind)},
        {"task", longest->first},
        {"tasks", bar.tasks},
        {"for", bar.label < 0 ? Json() : Json(program.labels[static_cast<std::size_t>(bar.label)])},
@@ -74,17 +74,17 @@ Json bar_json(const Bar& bar, int stream, const Program& program, double origin)
 
 }  // namespace
 
-Window last_micro_step(const Timeline& timeline) {
+Window last_micro_step(const simulator::Timeline& timeline) {
   Window window;
   bool known = false;
-  for (const Timeline::Span& span : timeline.spans) {
+  for (const simulator::Timeline::Span& span : timeline.spans) {
     window.begin = known ? std::min(window.begin, span.begin) : span.begin;
     window.end = std::max(window.end, span.end);
     known = true;
   }
   std::size_t forwards = 0;
   double last = window.begin;
-  for (const Timeline::PhaseStart& phase : timeline.phases) {
+  for (const simulator::Timeline::PhaseStart& phase : timeline.phases) {
     if (phase.phase != Phase::forward) continue;
     ++forwards;
     last = phase.time;
@@ -93,13 +93,13 @@ Window last_micro_step(const Timeline& timeline) {
   return window;
 }
 
-Json memory_timeline(const SimulatedStep& step) {
+Json memory_timeline(const simulator::SimulatedStep& step) {
   const Window window = last_micro_step(step.timeline);
   const double length = std::max(window.end - window.begin, 1e-12);
   std::vector<Moment> moments(kMoments);
-  const Timeline::Memory* before = nullptr;  // what is held when the window opens
+  const simulator::Timeline::Memory* before = nullptr;  // what is held when the window opens
   Bytes peak;
-  for (const Timeline::Memory& memory : step.timeline.memory) {
+  for (const simulator::Timeline::Memory& memory : step.timeline.memory) {
     peak = std::max(peak, sum(with_rest(memory, step.outside)));
     if (memory.time < window.begin) {
       before = &memory;
@@ -113,10 +113,10 @@ Json memory_timeline(const SimulatedStep& step) {
   if (before != nullptr) samples.push_back(sample_json(*before, 0.0, step.outside));
   for (const Moment& moment : moments) {
     if (moment.lowest == nullptr) continue;
-    std::vector<const Timeline::Memory*> both = {moment.lowest, moment.highest};
+    std::vector<const simulator::Timeline::Memory*> both = {moment.lowest, moment.highest};
     if (both[0]->time > both[1]->time) std::swap(both[0], both[1]);
     if (both[0] == both[1]) both.pop_back();
-    for (const Timeline::Memory* memory : both) {
+    for (const simulator::Timeline::Memory* memory : both) {
       const double time = std::max(0.0, memory->time - window.begin);
       samples.push_back(sample_json(*memory, time, step.outside));
     }
@@ -130,14 +130,14 @@ Json memory_timeline(const SimulatedStep& step) {
                        {"phases", phases_json(step.timeline, window)}});
 }
 
-Json stream_timeline(const SimulatedStep& step) {
+Json stream_timeline(const simulator::SimulatedStep& step) {
   const Window window = last_micro_step(step.timeline);
   const double resolution = (window.end - window.begin) / kMoments;
-  const Program& program = step.program;
+  const simulator::Program& program = step.program;
   std::vector<std::vector<Bar>> streams(program.streams.size());
-  for (const Timeline::Span& span : step.timeline.spans) {
+  for (const simulator::Timeline::Span& span : step.timeline.spans) {
     if (span.end <= window.begin || span.end <= span.begin) continue;
-    const Task& task = program.tasks[static_cast<std::size_t>(span.task)];
+    const simulator::Task& task = program.tasks[static_cast<std::size_t>(span.task)];
     std::vector<Bar>& bars = streams[static_cast<std::size_t>(span.stream)];
     const double begin = std::max(span.begin, window.begin);
     const bool goes_on = !bars.empty() && bars.back().label == span.label &&
@@ -164,4 +164,4 @@ Json stream_timeline(const SimulatedStep& step) {
                        {"phases", phases_json(step.timeline, window)}});
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

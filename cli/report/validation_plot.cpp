@@ -12,7 +12,7 @@
 #include "cli/validate_text.hpp"
 #include "cli/write_file.hpp"
 
-namespace zeroplan {
+namespace zeroplan::cli {
 namespace {
 
 constexpr int kWidth = 1000;  // pixels of the two plots side by side
@@ -27,8 +27,8 @@ struct Values {
 
 // A step of t s at r tokens/s per GPU has t r tokens a GPU, and takes t r / r' s at a rate r'; the
 // same with samples.
-Values values_of(const ValidatedRow& row) {
-  if (is_memory(row.metric) || row.metric == Metric::step_seconds) {
+Values values_of(const evidence::ValidatedRow& row) {
+  if (evidence::is_memory(row.metric) || row.metric == evidence::Metric::step_seconds) {
     return {row.measured, row.predicted, row.low, row.high};
   }
   const double of_a_step = row.step_seconds * row.predicted;
@@ -42,8 +42,10 @@ bool can_be_shown(const Values& values) {
          shown(values.high);
 }
 
-Json point_json(const ValidatedRow& row, const Values& values, const std::string& source) {
-  return Json::object({{"kind", is_memory(row.metric) ? "memory" : "time"},
+Json point_json(const evidence::ValidatedRow& row,
+                const Values& values,
+                const std::string& source) {
+  return Json::object({{"kind", evidence::is_memory(row.metric) ? "memory" : "time"},
                        {"id", printable(row.id)},
                        {"source", source},
                        {"strategy", printable(row.strategy)},
@@ -55,10 +57,10 @@ Json point_json(const ValidatedRow& row, const Values& values, const std::string
                        {"error", *row.error}});
 }
 
-Json errors_json(const ValidationReport& report) {
+Json errors_json(const evidence::ValidationReport& report) {
   Json list = Json::array();
-  for (const MetricSummary& summary : report.summary) {
-    const ErrorSummary& errors = summary.errors;
+  for (const evidence::MetricSummary& summary : report.summary) {
+    const evidence::ErrorSummary& errors = summary.errors;
     if (summary.source != "*" || errors.rows == 0) continue;
     list.push_back(Json::object({{"metric", name(summary.metric)},
                                  {"rows", errors.rows},
@@ -69,12 +71,16 @@ Json errors_json(const ValidationReport& report) {
   return list;
 }
 
-Json worst_json(std::vector<ValidatedRow> rows, const Collections& collections, std::size_t count) {
-  std::stable_sort(rows.begin(), rows.end(), [](const ValidatedRow& a, const ValidatedRow& b) {
-    return std::abs(a.error.value_or(0.0)) > std::abs(b.error.value_or(0.0));
-  });
+Json worst_json(std::vector<evidence::ValidatedRow> rows,
+                const Collections& collections,
+                std::size_t count) {
+  std::stable_sort(rows.begin(),
+                   rows.end(),
+                   [](const evidence::ValidatedRow& a, const evidence::ValidatedRow& b) {
+                     return std::abs(a.error.value_or(0.0)) > std::abs(b.error.value_or(0.0));
+                   });
   Json list = Json::array();
-  for (const ValidatedRow& row : rows) {
+  for (const evidence::ValidatedRow& row : rows) {
     if (!row.error || list.items().size() == count) break;
     list.push_back(Json::object({{"error", *row.error},
                                  {"metric", name(row.metric)},
@@ -88,20 +94,20 @@ Json worst_json(std::vector<ValidatedRow> rows, const Collections& collections, 
 
 }  // namespace
 
-Json validation_document(const ValidationReport& report, std::size_t worst) {
+Json validation_document(const evidence::ValidationReport& report, std::size_t worst) {
   const Collections collections(report.rows);
-  const std::vector<ValidatedRow> scored = scored_rows(report.rows);
+  const std::vector<evidence::ValidatedRow> scored = evidence::scored_rows(report.rows);
   std::set<std::string> files;
   std::set<std::string> sources;
   Json points = Json::array();
-  for (const ValidatedRow& row : scored) {
+  for (const evidence::ValidatedRow& row : scored) {
     const Values values = values_of(row);
     if (!row.error || !can_be_shown(values)) continue;
     const std::string source = printable(collections.of(row));  // XML has no control characters
     sources.insert(source);
     points.push_back(point_json(row, values, source));
   }
-  for (const ValidatedRow& row : report.rows) files.insert(row.file);
+  for (const evidence::ValidatedRow& row : report.rows) files.insert(row.file);
   const auto list = [](const std::set<std::string>& texts) {
     Json json = Json::array();
     for (const std::string& text : texts) json.push_back(text);
@@ -142,4 +148,4 @@ bool write_validation_plot(const Json& document, const std::string& path) {
   return true;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cli

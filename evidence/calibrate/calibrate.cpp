@@ -8,7 +8,7 @@
 #include "base/diagnostic.hpp"
 #include "evidence/calibrate/observe.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 std::vector<Observation> of_kind(const std::vector<Observation>& rows, ObservationKind kind) {
@@ -71,4 +71,4 @@ Calibration calibrate(const Observations& observations, const CalibrateOptions& 
   return calibration;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -13,7 +13,7 @@
 #include "evidence/measurement.hpp"
 #include "model/cost/profile.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct CalibrateOptions {
   std::int64_t jobs = 1;
@@ -39,4 +39,4 @@ Calibration calibrate(const Observations& observations, const CalibrateOptions& 
 Json profile_document(const Calibration& calibration, const CalibrateOptions& options);
 Json to_json(const Calibration& calibration);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

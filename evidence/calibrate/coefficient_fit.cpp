@@ -11,7 +11,7 @@
 #include "evidence/calibrate/least_squares.hpp"
 #include "model/predict/memory.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr double kLeastDetermined = 0.1;  // below: the coefficient stays at its prior
@@ -442,4 +442,4 @@ CoefficientFit fit_coefficients(const std::vector<Observation>& rows, std::int64
   return Fit(rows, jobs).run();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -24,7 +24,7 @@
 #include "evidence/calibrate/relative_errors.hpp"
 #include "model/cost/coefficients.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct FittedValue {
   Coefficient id;
@@ -88,4 +88,4 @@ struct CoefficientFit {
 // `rows`: of one kind; none give an empty fit. `jobs`: threads.
 CoefficientFit fit_coefficients(const std::vector<Observation>& rows, std::int64_t jobs);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -6,7 +6,7 @@
 
 #include "evidence/calibrate/calibrate.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 Json errors_json(const RelativeErrors& errors) {
@@ -204,4 +204,4 @@ Json to_json(const Calibration& calibration) {
   return document;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -6,7 +6,7 @@
 
 #include "base/check.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 using Eigen::MatrixXd;
@@ -354,4 +354,4 @@ LeastSquaresFit judge_at(const LeastSquaresProblem& problem,
   return Fitter(problem, options).judge(x);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

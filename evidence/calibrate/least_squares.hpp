@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct FitParameter {
   std::string name;
@@ -85,4 +85,4 @@ LeastSquaresFit judge_at(const LeastSquaresProblem& problem,
                          std::span<const double> x,
                          const LeastSquaresOptions& options = {});
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -10,7 +10,7 @@
 #include "base/units.hpp"
 #include "model/cost/coefficients.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // Times and memory depend on different coefficients and are fitted apart.
 enum class ObservationKind { time, memory };
@@ -54,4 +54,4 @@ struct Observations {
   std::vector<UnusedMeasurement> unused;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -12,7 +12,7 @@
 #include "evidence/calibrate/observed_rows.hpp"
 #include "evidence/scenario_prediction.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 // One metric of one scenario.
@@ -105,4 +105,4 @@ Observations observe(const std::vector<MeasurementFile>& files,
   return observations;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

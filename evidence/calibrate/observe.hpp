@@ -14,11 +14,11 @@
 #include "evidence/calibrate/observation.hpp"
 #include "evidence/measurement.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // `tiers`: letters of those that count, empty for all; `jobs`: threads.
 Observations observe(const std::vector<MeasurementFile>& files,
                      const std::string& tiers,
                      std::int64_t jobs);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

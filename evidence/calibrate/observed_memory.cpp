@@ -14,7 +14,7 @@
 #include "model/predict/step_work.hpp"
 #include "simulator/simulate.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr Metric kMemoryMetrics[] = {Metric::peak_allocated_bytes,
@@ -37,7 +37,9 @@ double value_of(Metric metric, const StepResult& result) {
   }
 }
 
-bool simulates_memory(const Plan& plan) { return is_simulated(plan) || !plan.stages.empty(); }
+bool simulates_memory(const Plan& plan) {
+  return simulator::is_simulated(plan) || !plan.stages.empty();
+}
 
 // A plan with the coefficients of memory that a fit asks for. Those of time stay: they decide when
 // a block is freed on another stream, but a fit of memory must not turn on them.
@@ -54,10 +56,10 @@ struct PreparedMemory {
     return moved;
   }
   StepResult simulated(const Coefficients& c) const {
-    SimulateOptions options;
+    simulator::SimulateOptions options;
     options.other_networks = false;
     options.rank = rank;
-    return simulate(with(c), options);
+    return simulator::simulate(with(c), options);
   }
   // What the analytic estimate adds to the simulation of the prior. Where memory is simulated, only
   // what lies outside the allocator moves.
@@ -179,4 +181,4 @@ Observation observed_memory(const ObservedScenario& observed) {
   return row;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string_view>
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 // Spread of a row around a model without faults: clocks, data, what no key says. Assumed; the
@@ -75,4 +75,4 @@ Scenario without_profile(const Scenario& scenario) {
   return bare;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -9,7 +9,7 @@
 #include "evidence/measurement.hpp"
 #include "model/plan/plan.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // A scenario with the lines that measured one metric of it.
 struct ObservedScenario {
@@ -44,4 +44,4 @@ void observe_collectives(const MeasurementFile& file,
                          const Measurement& line,
                          Observations& observations);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -16,7 +16,7 @@
 #include "simulator/rank_simulation.hpp"
 #include "simulator/simulate.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr double kCollectiveSpread = 0.08;  // of one size and kind, protocol switches included
@@ -67,8 +67,9 @@ struct PreparedStep {
   }
   double simulated(const Coefficients& c) const {
     const Plan moved = with(c);
-    if (!is_simulated(moved)) return closed_form(c).total.seconds();
-    const RankSimulation run = simulate_rank(write_representative(moved, work));
+    if (!simulator::is_simulated(moved)) return closed_form(c).total.seconds();
+    const simulator::RankSimulation run =
+        simulator::simulate_rank(simulator::write_representative(moved, work));
     return scaling_factor(moved.cluster.nodes, c) * (run.step.end - run.step.begin);
   }
 };
@@ -152,4 +153,4 @@ void observe_collectives(const MeasurementFile& file,
   }
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

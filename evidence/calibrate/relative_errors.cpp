@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 double quantile(const std::vector<double>& sorted, double p) {
@@ -91,4 +91,4 @@ MeanOfOrigins mean_of_origins(const std::map<std::string, std::vector<double>>& 
   return result;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

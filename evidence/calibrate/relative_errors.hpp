@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct RelativeErrors {
   double median = 0.0, p95 = 0.0;  // of |predicted / measured - 1|
@@ -42,4 +42,4 @@ struct MeanOfOrigins {
 };
 MeanOfOrigins mean_of_origins(const std::map<std::string, std::vector<double>>& values);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

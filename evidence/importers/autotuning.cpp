@@ -10,7 +10,7 @@
 #include "base/json.hpp"
 #include "evidence/oom_text.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 namespace fs = std::filesystem;
@@ -137,4 +137,4 @@ AutotuningExperiment read_autotuning_experiment(const std::string& folder, RunFi
   return result;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

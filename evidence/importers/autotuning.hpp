@@ -13,7 +13,7 @@
 
 #include "evidence/importers/run_findings.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // The folders below (and including) `path` that hold an exp.json, in the order of their names.
 std::vector<std::string> autotuning_experiments(const std::string& path);
@@ -26,4 +26,4 @@ struct AutotuningExperiment {
 // The experiment of that folder. `given`: what is known of the scenario before.
 AutotuningExperiment read_autotuning_experiment(const std::string& folder, RunFindings given);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

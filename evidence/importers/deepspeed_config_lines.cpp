@@ -7,7 +7,7 @@
 #include "evidence/importers/deepspeed_lines.hpp"
 #include "evidence/importers/dotted_settings.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 // --- the configuration
@@ -232,4 +232,4 @@ std::unique_ptr<LogLineReader> deepspeed_config_lines() { return std::make_uniqu
 
 std::unique_ptr<LogLineReader> deepspeed_flops_lines() { return std::make_unique<FlopsLines>(); }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -5,7 +5,7 @@
 
 #include "evidence/importers/line_reader.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // see_memory_usage: a message, then
 //   MA 1.9 GB         Max_MA 1.9 GB         CA 2.14 GB         Max_CA 2 GB
@@ -38,4 +38,4 @@ std::unique_ptr<LogLineReader> deepspeed_flops_lines();
 // print_user_config (numbers above 1000 as 5.000000e+08), deepspeed/__init__.py:initialize.
 std::unique_ptr<LogLineReader> deepspeed_config_lines();
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

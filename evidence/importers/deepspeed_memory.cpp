@@ -7,7 +7,7 @@
 
 #include "evidence/importers/deepspeed_lines.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr double kGibBytes = 1024.0 * 1024.0 * 1024.0;
@@ -146,4 +146,4 @@ std::unique_ptr<LogLineReader> deepspeed_memory_lines() {
   return std::make_unique<SeeMemoryLines>();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

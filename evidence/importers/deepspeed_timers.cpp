@@ -6,7 +6,7 @@
 #include "evidence/importers/deepspeed_lines.hpp"
 #include "evidence/text_scanner.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr double kTimerGib = 1024.0 * 1024.0 * 1024.0;
@@ -255,4 +255,4 @@ std::unique_ptr<LogLineReader> deepspeed_throughput_lines() {
   return std::make_unique<ThroughputLines>();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -2,7 +2,7 @@
 
 #include "evidence/text_scanner.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 bool is_name(char c) {
@@ -33,4 +33,4 @@ std::optional<DottedSetting> dotted_setting(std::string_view line) {
   return DottedSetting{line.substr(begin, dots - begin), trimmed(line.substr(end))};
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct DottedSetting {
   std::string_view name;
@@ -18,4 +18,4 @@ struct DottedSetting {
 // such; a name that is so long that no dots are left is not found.
 std::optional<DottedSetting> dotted_setting(std::string_view line);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -6,7 +6,7 @@
 #include "base/json.hpp"
 #include "evidence/importers/line_reader.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // "***** Running training *****" and the counts below it, and what the Trainer prints at its end:
 //   {'train_runtime': 976.5155, 'train_samples_per_second': 4.864, 'train_steps_per_second': 0.304,
@@ -32,4 +32,4 @@ std::unique_ptr<LogLineReader> llama_factory_lines();
 bool is_trainer_state(const Json& document);
 void read_trainer_state(const Json& document, RunFindings& findings);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

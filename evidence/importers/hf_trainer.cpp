@@ -6,7 +6,7 @@
 
 #include "evidence/importers/hf_lines.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr std::string_view kTrainer = "the Trainer's summary";
@@ -245,4 +245,4 @@ void read_trainer_state(const Json& document, RunFindings& findings) {
   }
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -16,7 +16,7 @@
 #include "evidence/log_text.hpp"
 #include "evidence/oom_text.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr std::int64_t kLargestFile = std::int64_t{1} << 30;
@@ -283,4 +283,4 @@ ImportedFile import_file(const std::string& path, const Scenario& given) {
   return import_bytes(read_text_file(path, kLargestFile), path, given);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

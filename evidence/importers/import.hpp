@@ -10,7 +10,7 @@
 #include "evidence/importers/run_findings.hpp"
 #include "evidence/measurement.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct FormatCount {
   std::string_view format;
@@ -38,4 +38,4 @@ struct ImportedFile {
 ImportedFile import_file(const std::string& path, const Scenario& given);
 ImportedFile import_bytes(std::string bytes, const std::string& file, const Scenario& given);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

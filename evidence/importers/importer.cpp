@@ -10,7 +10,7 @@
 #include "evidence/importers/memory_snapshot_import.hpp"
 #include "evidence/importers/unpickle.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr Importer line_format(std::string_view format,
@@ -62,4 +62,4 @@ constexpr std::array kImporters = {
 
 std::span<const Importer> importers() { return kImporters; }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -13,7 +13,7 @@
 #include "evidence/importers/line_reader.hpp"
 #include "evidence/importers/run_findings.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 struct Importer {
   std::string_view format;  // "deepspeed-memory"
@@ -35,4 +35,4 @@ struct Importer {
 // In the order in which lines are offered to them.
 std::span<const Importer> importers();
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

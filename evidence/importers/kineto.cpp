@@ -11,7 +11,7 @@
 
 #include "evidence/text_scanner.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr std::string_view kProfiler = "the profiler's trace";
@@ -277,4 +277,4 @@ void read_kineto_trace(const Json& document, RunFindings& findings) {
   Trace(findings).read(events_of(document));
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -16,9 +16,9 @@
 #include "base/json.hpp"
 #include "evidence/importers/run_findings.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 bool is_kineto_trace(const Json& document);
 void read_kineto_trace(const Json& document, RunFindings& findings);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

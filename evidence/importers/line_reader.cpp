@@ -4,7 +4,7 @@
 
 #include "evidence/text_scanner.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr std::string_view kBetween = ":='\"";
@@ -65,4 +65,4 @@ LogPlace with_stated_rank(std::string_view line, const LogPlace& place) {
   return place;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -8,7 +8,7 @@
 
 #include "evidence/importers/run_findings.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 enum class LineOutcome {
   not_mine,
@@ -40,4 +40,4 @@ std::optional<std::int64_t> clock_seconds(std::string_view text);
 // The rank of "[Rank 3]", "[rank=3]" or "RANK 3:" anywhere in the line, else the label's.
 LogPlace with_stated_rank(std::string_view line, const LogPlace& place);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -1,6 +1,6 @@
 #include "evidence/importers/hf_lines.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr SeriesInfo kLlamaFactoryStep{Metric::step_seconds, "LLaMA-Factory's log", 4, 0.0, true};
@@ -60,4 +60,4 @@ std::unique_ptr<LogLineReader> llama_factory_lines() {
   return std::make_unique<LlamaFactoryLines>();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -5,7 +5,7 @@
 
 #include "evidence/importers/line_reader.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // nccl-tests' tables. A row:
 //   size(B) count(elements) type redop root  time(us) algbw busbw #wrong  time(us) algbw busbw
@@ -22,4 +22,4 @@ std::unique_ptr<LogLineReader> nccl_tests_lines();
 // the GPU. Source: nvidia-smi --help-query-gpu.
 std::unique_ptr<LogLineReader> nvidia_smi_lines();
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -8,7 +8,7 @@
 
 #include "evidence/importers/dotted_settings.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr double kMegatronMib = 1024.0 * 1024.0;
@@ -244,4 +244,4 @@ std::unique_ptr<LogLineReader> megatron_argument_lines() {
   return std::make_unique<ArgumentLines>();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

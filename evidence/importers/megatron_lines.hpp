@@ -5,7 +5,7 @@
 
 #include "evidence/importers/line_reader.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // " iteration   10/ 5000 | consumed samples: 1280 | elapsed time per iteration (ms): 13065.4 | ...
 // |" of every release; " iteration= 1/ 317892 | ... | elapsed_time_per_iteration_ms=108893.2 |" of
@@ -21,4 +21,4 @@ std::unique_ptr<LogLineReader> megatron_memory_lines();
 // end of arguments ---". Source: megatron/arguments.py:_print_args.
 std::unique_ptr<LogLineReader> megatron_argument_lines();
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -7,7 +7,7 @@
 
 #include "evidence/recorded_memory.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr std::string_view kSnapshot = "the memory snapshot";
@@ -34,7 +34,7 @@ Held held_at_the_end(const RecordedDevice& device) {
   for (const RecordedSegment& segment : device.segments) {
     add(held.reserved, segment.size);
     for (const RecordedBlock& block : segment.blocks) {
-      if (block.state != BlockState::allocated) continue;
+      if (block.state != simulator::BlockState::allocated) continue;
       add(held.allocated, block.size);
       held.blocks[block.address] = block.size;
     }
@@ -59,27 +59,27 @@ Walk walk_back(const std::vector<RecordedEvent>& history, Held now) {
   for (std::size_t i = history.size(); i-- > 0;) {
     const RecordedEvent& event = history[i];
     switch (event.action) {
-      case AllocatorAction::alloc: {
+      case simulator::AllocatorAction::alloc: {
         const auto block = now.blocks.extract(event.address);
         const std::int64_t held = block.empty() ? rounded(event.size) : block.mapped();
         now.allocated = std::max<std::int64_t>(0, now.allocated - held);
         break;
       }
-      case AllocatorAction::free_requested:
+      case simulator::AllocatorAction::free_requested:
         add(now.allocated, rounded(event.size));
         now.blocks[event.address] = rounded(event.size);
         break;
-      case AllocatorAction::free_completed:
+      case simulator::AllocatorAction::free_completed:
         break;
-      case AllocatorAction::segment_alloc:
-      case AllocatorAction::segment_map:
+      case simulator::AllocatorAction::segment_alloc:
+      case simulator::AllocatorAction::segment_map:
         now.reserved = std::max<std::int64_t>(0, now.reserved - event.size);
         break;
-      case AllocatorAction::segment_free:
-      case AllocatorAction::segment_unmap:
+      case simulator::AllocatorAction::segment_free:
+      case simulator::AllocatorAction::segment_unmap:
         add(now.reserved, event.size);
         break;
-      case AllocatorAction::oom:
+      case simulator::AllocatorAction::oom:
         walk.out_of_memory = true;
         break;
     }
@@ -126,4 +126,4 @@ void read_memory_snapshot(std::string_view bytes, RunFindings& findings) {
   }
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -8,9 +8,9 @@
 
 #include "evidence/importers/run_findings.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // Throws InputError for a pickle that is no data or no snapshot.
 void read_memory_snapshot(std::string_view bytes, RunFindings& findings);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

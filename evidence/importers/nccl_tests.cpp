@@ -10,7 +10,7 @@
 
 #include "evidence/importers/machine_lines.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kPrograms = {{
@@ -212,4 +212,4 @@ void NcclTestsLines::finish(RunFindings& findings) {
 
 std::unique_ptr<LogLineReader> nccl_tests_lines() { return std::make_unique<NcclTestsLines>(); }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -6,7 +6,7 @@
 #include "evidence/importers/machine_lines.hpp"
 #include "evidence/text_scanner.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr double kSmiMib = 1024.0 * 1024.0;
@@ -132,4 +132,4 @@ void NvidiaSmiLines::finish(RunFindings& findings) {
 
 std::unique_ptr<LogLineReader> nvidia_smi_lines() { return std::make_unique<NvidiaSmiLines>(); }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -7,7 +7,7 @@
 
 #include "model/plan/scenario_reader.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr double kMostValue = 1e18;
@@ -88,4 +88,4 @@ void RunFindings::merge(const RunFindings& other) {
   parts.kernels.insert(parts.kernels.end(), other.parts.kernels.begin(), other.parts.kernels.end());
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

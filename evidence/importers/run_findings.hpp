@@ -14,7 +14,7 @@
 #include "evidence/measurement.hpp"
 #include "model/plan/scenario.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // One kind of number that one kind of line prints.
 struct SeriesInfo {
@@ -90,4 +90,4 @@ class RunFindings {
   std::vector<Diagnostic> bad_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

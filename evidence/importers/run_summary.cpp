@@ -12,7 +12,7 @@
 #include "model/hardware/hardware.hpp"
 #include "model/hardware/known_hardware.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 bool is_bytes(Metric metric) {
@@ -292,4 +292,4 @@ std::optional<Measurement> measurement_of(const RunFindings& findings,
   return measurement;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -15,7 +15,7 @@
 #include "evidence/importers/run_findings.hpp"
 #include "evidence/measurement.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 // Nothing where no metric and no part was measured.
 std::optional<Measurement> measurement_of(const RunFindings& findings,
@@ -25,4 +25,4 @@ std::optional<Measurement> measurement_of(const RunFindings& findings,
 // How many of the first of `steps` are warm-up.
 std::size_t warm_up_steps(std::size_t steps);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -8,7 +8,7 @@
 #include "evidence/importers/hf_lines.hpp"
 #include "evidence/text_scanner.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 // Enough ticks to leave the warm-up out are better than the Trainer's summary of the whole run.
@@ -145,4 +145,4 @@ void TqdmLines::finish(RunFindings& findings) {
 
 std::unique_ptr<LogLineReader> tqdm_lines() { return std::make_unique<TqdmLines>(); }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -8,7 +8,7 @@
 
 #include "base/diagnostic.hpp"
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 namespace {
 
 constexpr char kProto = '\x80';
@@ -361,4 +361,4 @@ bool is_pickle(std::string_view bytes) {
   return bytes.size() > 2 && bytes[0] == kProto && bytes[1] >= kOldest && bytes[1] <= kNewest;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-namespace zeroplan {
+namespace zeroplan::evidence {
 
 class Pickle {
  public:
@@ -56,4 +56,4 @@ class Pickle {
 // Whether the bytes open as a pickle of protocol 2 and newer.
 bool is_pickle(std::string_view bytes);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::evidence

@@ -9,7 +9,7 @@
 #include "model/predict/run_phases.hpp"
 #include "model/predict/step_work.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 BesideWriter::BesideWriter(const Plan& policy, ProgramWriter& writer, Communicators& communicators)
     : policy_(policy), writer_(writer), communicators_(communicators) {
@@ -266,4 +266,4 @@ void BesideWriter::write_pass(Runner& runner, const OwnEngine& own) {
   runner.writer->release_loss();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -10,7 +10,7 @@
 #include "simulator/engines/frozen_weights.hpp"
 #include "simulator/engines/graph_writer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // How the trained model's engine runs a pass over its own weights: below stage 3 nothing is to do.
 struct OwnEngine {
@@ -85,4 +85,4 @@ class BesideWriter {
   bool holds_outputs_ = false, holds_probabilities_ = false;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 // Buffers by when a backward pass of a window makes them.
@@ -160,4 +160,4 @@ void BufferSlots::release_consumed() {
   for (const BufferLifetime lifetime : kConsumedByStep) release(lifetime);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -11,7 +11,7 @@
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class BufferSlots {
  public:
@@ -72,4 +72,4 @@ class BufferSlots {
   bool makes_states_ = false;    // the step at hand is the first
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

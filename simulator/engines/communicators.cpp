@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 StreamId Communicators::known_stream(const CollectiveGroup& group) const {
   const auto shape = std::pair(group.ranks_per_node, group.nodes);
@@ -34,4 +34,4 @@ void Communicators::launch(StreamId issuer,
   if (!asynchronous || in_line_) writer_.wait_stream(issuer, nccl);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -12,7 +12,7 @@
 #include "model/cost/parallel_layout.hpp"
 #include "simulator/program_writer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class Communicators {
  public:
@@ -44,4 +44,4 @@ class Communicators {
   std::vector<std::pair<std::pair<std::int64_t, std::int64_t>, StreamId>> streams_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

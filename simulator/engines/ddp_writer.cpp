@@ -4,7 +4,7 @@
 
 #include "simulator/engines/micro_steps.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 DdpWriter::DdpWriter(const Plan& plan, const StepWork& work, std::span<const ModelGraph> varied)
     : plan_(plan),
@@ -367,4 +367,4 @@ Section DdpWriter::write_optimizer_step(bool first) {
   return writer_.since(begin);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

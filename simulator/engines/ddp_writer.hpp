@@ -18,7 +18,7 @@
 #include "simulator/engines/rank_program.hpp"
 #include "simulator/task_table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class DdpWriter {
  public:
@@ -95,4 +95,4 @@ class DdpWriter {
   bool drops_held_gradients_ = false;  // when the backward pass begins
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

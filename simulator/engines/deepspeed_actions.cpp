@@ -7,7 +7,7 @@
 #include "model/releases.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 StreamId DeepSpeedWriter::stream_of(EngineStream stream) const {
   switch (stream) {
@@ -278,4 +278,4 @@ void DeepSpeedWriter::write_host_update(const EngineAction& action) {
   writer_.host_wait_stream(streams_.cpu);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -8,7 +8,7 @@
 #include "model/predict/step_memory.hpp"
 #include "model/releases.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 constexpr MemoryCategory kParameters = MemoryCategory::parameters;
@@ -327,4 +327,4 @@ void DeepSpeedInitialisation::write_other(bool zero3) {
   pass_through(std::max(Bytes::zero(), outside.init_peak.gpu - resident), kTemporaries);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -13,7 +13,7 @@
 #include "simulator/engines/module_fetches.hpp"
 #include "simulator/program_writer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class DeepSpeedInitialisation {
  public:
@@ -54,4 +54,4 @@ class DeepSpeedInitialisation {
   ModuleFetches* fetches_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -9,7 +9,7 @@
 #include "simulator/engines/deepspeed_initialisation.hpp"
 #include "simulator/engines/micro_steps.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 // Alive at once: as many as the pipeline's stage has, or as the played step has micro-batches.
@@ -323,4 +323,4 @@ void DeepSpeedWriter::finish_backward() {
   buffers_.end_backward();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

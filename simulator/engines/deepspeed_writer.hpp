@@ -37,7 +37,7 @@
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // Does the host wait for the device before every micro-step? The throughput timer synchronizes it
 // when a micro-step's forward pass begins and when its step() ends, unless the ds_config says
@@ -123,4 +123,4 @@ class DeepSpeedWriter {
   bool backward_began_ = false;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -7,7 +7,7 @@
 #include "model/engine/swapping.hpp"
 #include "model/releases.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 // partitioned_param_coordinator.py __max_ongoing_fetch_events
@@ -364,4 +364,4 @@ void FetchWriter::release_slot(SlotIndex slot) {
   free_slots_.push_back(slot);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

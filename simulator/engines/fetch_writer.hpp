@@ -18,7 +18,7 @@
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class FetchWriter {
  public:
@@ -112,4 +112,4 @@ class FetchWriter {
   std::vector<Elements> weight_reads_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -5,7 +5,7 @@
 #include "base/check.hpp"
 #include "model/engine/partition.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 bool is_stage3(const Plan& plan) { return runs_deepspeed(plan.workload) && plan.engine.stage == 3; }
@@ -125,4 +125,4 @@ void FrozenWeights::module_step(const ModuleStep& step) {
   fetches_->write(log_);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

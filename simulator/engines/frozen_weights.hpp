@@ -19,7 +19,7 @@
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class FrozenWeights {
  public:
@@ -65,4 +65,4 @@ class FrozenWeights {
   std::vector<std::size_t> gathered_;  // blocks, the oldest first
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -6,7 +6,7 @@
 #include "model/quantization.hpp"
 #include "simulator/engines/micro_steps.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 // Whether no later event computes with the unit: its flat parameter's gradient is complete.
@@ -477,4 +477,4 @@ Section FsdpWriter::write_optimizer_step(bool first) {
   return writer_.since(begin);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

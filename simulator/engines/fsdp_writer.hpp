@@ -19,7 +19,7 @@
 #include "simulator/engines/rank_program.hpp"
 #include "simulator/task_table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class FsdpWriter {
  public:
@@ -136,4 +136,4 @@ class FsdpWriter {
   EventIndex adapter_ready_ = -1;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -5,7 +5,7 @@
 
 #include "simulator/engines/fsdp_writer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 bool FsdpWriter::gathers_adapters_apart() const {
   return config_.sharding == Sharding::full && config_.shard_ranks > 1;
@@ -87,4 +87,4 @@ void FsdpWriter::free_adapter(Adapter& adapter) {
   writer_.queue_event(free_events_, kComputeStream);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

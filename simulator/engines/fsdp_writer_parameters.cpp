@@ -4,7 +4,7 @@
 // _fsdp_collectives.py.
 #include "simulator/engines/fsdp_writer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 void FsdpWriter::make_parameter_slots() {
   message_ = writer_.new_slot();
@@ -180,4 +180,4 @@ void FsdpWriter::reduce_parameters(const FsdpEvent& event) {
   }
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

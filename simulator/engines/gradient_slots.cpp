@@ -1,6 +1,6 @@
 #include "simulator/engines/gradient_slots.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 GradientSlots::GradientSlots(const EngineConfig& config,
                              std::size_t parameters,
@@ -66,4 +66,4 @@ void GradientSlots::release_waiting() {
   }
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -13,7 +13,7 @@
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class GradientSlots {
  public:
@@ -50,4 +50,4 @@ class GradientSlots {
   std::vector<SlotIndex> slots_;  // by parameter: what autograd made, or what stays outside
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

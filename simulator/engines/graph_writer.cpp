@@ -4,7 +4,7 @@
 
 #include "model/predict/kernel_workspaces.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // Parts of a tied weight's gradient that do not fit in place meet in a new tensor: what
 // accumulate_parameter (model/graph/autograd_backward.cpp) allocates, writes with one operation and
@@ -133,4 +133,4 @@ SlotIndex GraphWriter::gradient_slot(const PassStep& pass,
   return partial;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -13,7 +13,7 @@
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class GraphWriter {
  public:
@@ -120,4 +120,4 @@ class GraphWriter {
   ThreadWorkspaces in_forward_, in_backward_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

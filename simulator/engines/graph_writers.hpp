@@ -8,7 +8,7 @@
 
 #include "simulator/engines/graph_writer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class GraphWriters {
  public:
@@ -57,4 +57,4 @@ inline std::size_t steps_of_varied(std::size_t varied, int accumulation) {
   return (varied + each - 1) / each;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -6,7 +6,7 @@
 
 #include "base/fingerprint.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 namespace {
 
 // What sections do, whatever the numbers of the slots that they take and let go of themselves.
@@ -143,4 +143,4 @@ std::vector<RepeatedSection> write_micro_steps(int accumulation,
   return steps;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -14,7 +14,7 @@
 #include "simulator/engines/rank_program.hpp"
 #include "simulator/program_writer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // `distinct`: graphs that the first micro-steps have in turn (varied_lengths.hpp), 1 where all have
 // the same. write(micro_step) writes one; the last, which reduces, is written itself.
@@ -23,4 +23,4 @@ std::vector<RepeatedSection> write_micro_steps(int accumulation,
                                                const ProgramWriter& writer,
                                                const std::function<Section(int)>& write);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

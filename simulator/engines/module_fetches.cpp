@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 ModuleFetches::ModuleFetches(const Plan& plan,
                              const ModelGraph& graph,
@@ -79,4 +79,4 @@ void ModuleFetches::write_weights(TaskIndex task) {
   writer_.host_wait_stream(weights_written_);
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -10,7 +10,7 @@
 #include "model/predict/module_walk.hpp"
 #include "simulator/engines/fetch_writer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class ModuleFetches {
  public:
@@ -70,4 +70,4 @@ class ModuleFetches {
   StreamId weights_written_ = -1;  // DeepSpeed's I/O handle of these; FetchWriter has another
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

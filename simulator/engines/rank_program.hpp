@@ -6,7 +6,7 @@
 
 #include "simulator/program.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 // A section that is played `times` times in a row.
 struct RepeatedSection {
@@ -33,4 +33,4 @@ struct RankProgram {
   StepSections steady;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

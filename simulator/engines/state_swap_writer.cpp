@@ -1,6 +1,6 @@
 #include "simulator/engines/state_swap_writer.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 StateSwapWriter::StateSwapWriter(const EngineConfig& config,
                                  ProgramWriter& writer,
@@ -42,4 +42,4 @@ void StateSwapWriter::swap_out(const EngineAction& action) {
   writes_ = states && !action.host_waits;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

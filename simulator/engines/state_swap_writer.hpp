@@ -15,7 +15,7 @@
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class StateSwapWriter {
  public:
@@ -41,4 +41,4 @@ class StateSwapWriter {
   bool writes_ = false;  // states, and nobody has waited for them
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

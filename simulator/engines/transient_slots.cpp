@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 SlotIndex TransientSlots::write(const Made& made) {
   const SlotIndex slot = free_slot();
@@ -92,4 +92,4 @@ void TransientSlots::release_all() {
   made_.clear();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

@@ -8,7 +8,7 @@
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 
-namespace zeroplan {
+namespace zeroplan::simulator {
 
 class TransientSlots {
  public:
@@ -67,4 +67,4 @@ class TransientSlots {
   std::vector<SlotIndex> free_;
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::simulator

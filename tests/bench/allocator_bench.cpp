@@ -12,8 +12,8 @@ namespace {
 
 using namespace zeroplan;
 
-AllocatorOptions options_with(bool expandable) {
-  AllocatorOptions options;
+simulator::AllocatorOptions options_with(bool expandable) {
+  simulator::AllocatorOptions options;
   options.device_total = Bytes::gib(80);
   options.available = Bytes::gib(78);
   options.expandable_segments = expandable;
@@ -22,9 +22,9 @@ AllocatorOptions options_with(bool expandable) {
 
 // A tensor that comes and goes while nothing else does.
 void allocator_one_tensor(benchmark::State& state) {
-  CachingAllocator allocator(options_with(false));
+  simulator::CachingAllocator allocator(options_with(false));
   for (auto _ : state) {
-    const Allocation got = allocator.allocate({.size = Bytes::mib(3)}, {});
+    const simulator::Allocation got = allocator.allocate({.size = Bytes::mib(3)}, {});
     allocator.free(got.block, {});
   }
 }
@@ -34,22 +34,22 @@ BENCHMARK(allocator_one_tensor);
 // free what they saved, with transients, on the way down; over weights that stay.
 struct Step {
   std::vector<std::int64_t> sizes;
-  std::vector<BlockId> saved;
+  std::vector<simulator::BlockId> saved;
   std::int64_t calls = 0;
 
-  void run(CachingAllocator& allocator, StreamClocks clocks, int layers) {
+  void run(simulator::CachingAllocator& allocator, simulator::StreamClocks clocks, int layers) {
     calls = 0;
     saved.clear();
     const auto transient = [&](std::size_t i) {
       const std::int64_t size = sizes[i % sizes.size()];
-      const BlockId block = allocator.allocate({.size = Bytes::of(size)}, clocks).block;
+      const simulator::BlockId block = allocator.allocate({.size = Bytes::of(size)}, clocks).block;
       calls += 2;
       return block;
     };
     for (int layer = 0; layer < layers; ++layer) {
-      BlockId last = kNoBlock;
+      simulator::BlockId last = simulator::kNoBlock;
       for (std::size_t i = 0; i < 16; ++i) {
-        const BlockId block = transient(i);
+        const simulator::BlockId block = transient(i);
         if (i % 8 < 5) {
           saved.push_back(block);
         } else {
@@ -60,9 +60,9 @@ struct Step {
       allocator.free(last, clocks);
     }
     for (int layer = 0; layer < layers; ++layer) {
-      BlockId last = kNoBlock;
+      simulator::BlockId last = simulator::kNoBlock;
       for (std::size_t i = 0; i < 20; ++i) {
-        const BlockId block = transient(i + 5);
+        const simulator::BlockId block = transient(i + 5);
         allocator.free(last, clocks);
         last = block;
         if (i % 2 == 0) {
@@ -76,7 +76,7 @@ struct Step {
 };
 
 void allocator_training_step(benchmark::State& state) {
-  CachingAllocator allocator(options_with(state.range(0) != 0));
+  simulator::CachingAllocator allocator(options_with(state.range(0) != 0));
   std::mt19937 random(1);
   Step step;
   for (int i = 0; i < 23; ++i) {
@@ -95,14 +95,14 @@ BENCHMARK(allocator_training_step)->Arg(0)->Arg(1)->Unit(benchmark::kMicrosecond
 
 // Random frees and allocations with `range` tensors alive: a fragmented arena.
 void allocator_random(benchmark::State& state) {
-  CachingAllocator allocator(options_with(false));
+  simulator::CachingAllocator allocator(options_with(false));
   std::mt19937 random(2);
   std::vector<std::int64_t> sizes(4096);
   for (std::int64_t& size : sizes) {
     size = 1 + static_cast<std::int64_t>(random() % (1u << (9 + random() % 16)));
   }
-  std::vector<BlockId> alive(static_cast<std::size_t>(state.range(0)));
-  for (BlockId& block : alive) {
+  std::vector<simulator::BlockId> alive(static_cast<std::size_t>(state.range(0)));
+  for (simulator::BlockId& block : alive) {
     block = allocator.allocate({.size = Bytes::of(sizes[random() % sizes.size()])}, {}).block;
   }
   std::vector<std::uint32_t> victims(1 << 14);
@@ -110,7 +110,7 @@ void allocator_random(benchmark::State& state) {
   std::size_t i = 0;
   for (auto _ : state) {
     ++i;
-    BlockId& block = alive[victims[i % victims.size()]];
+    simulator::BlockId& block = alive[victims[i % victims.size()]];
     allocator.free(block, {});
     block = allocator.allocate({.size = Bytes::of(sizes[i % sizes.size()])}, {}).block;
   }
@@ -119,10 +119,10 @@ BENCHMARK(allocator_random)->Arg(100)->Arg(1000)->Arg(10000);
 
 // A gathered weight that the communication stream used: its free waits for an event.
 void allocator_deferred_free(benchmark::State& state) {
-  CachingAllocator allocator(options_with(false));
-  std::vector<StreamClock> clocks(2);
+  simulator::CachingAllocator allocator(options_with(false));
+  std::vector<simulator::StreamClock> clocks(2);
   for (auto _ : state) {
-    const Allocation got = allocator.allocate({.size = Bytes::mib(64)}, clocks);
+    const simulator::Allocation got = allocator.allocate({.size = Bytes::mib(64)}, clocks);
     allocator.record_stream(got.block, 1);
     ++clocks[1].queued;
     allocator.free(got.block, clocks);
@@ -132,9 +132,9 @@ void allocator_deferred_free(benchmark::State& state) {
 BENCHMARK(allocator_deferred_free);
 
 void allocator_fingerprint(benchmark::State& state) {
-  CachingAllocator allocator(options_with(false));
+  simulator::CachingAllocator allocator(options_with(false));
   std::mt19937 random(3);
-  std::vector<BlockId> alive;
+  std::vector<simulator::BlockId> alive;
   for (int i = 0; i < 2000; ++i) {
     alive.push_back(
         allocator

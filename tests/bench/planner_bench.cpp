@@ -52,7 +52,7 @@ BENCHMARK(resolve_7b)->Unit(benchmark::kMicrosecond);
 void fit_7b(benchmark::State& state) {
   const Scenario said = parse_scenario(
       parse_json(R"({"model":"llama-2-7b","cluster":"8xA100-80G-SXM"})", "b").root, "b");
-  for (auto _ : state) benchmark::DoNotOptimize(fit(said));
+  for (auto _ : state) benchmark::DoNotOptimize(tuner::fit(said));
 }
 BENCHMARK(fit_7b)->Unit(benchmark::kMillisecond);
 
@@ -60,10 +60,10 @@ BENCHMARK(fit_7b)->Unit(benchmark::kMillisecond);
 void tune_7b(benchmark::State& state) {
   const Scenario said = parse_scenario(
       parse_json(R"({"model":"7B","cluster":"8xA100-80G-SXM"})", "bench").root, "bench");
-  TuneOptions options;
+  tuner::TuneOptions options;
   options.search.jobs = 2;
   for (auto _ : state) {
-    const TuneAnswer answer = tune(said, options);
+    const tuner::TuneAnswer answer = tuner::tune(said, options);
     state.counters["points"] = static_cast<double>(answer.search.points);
     state.counters["simulated"] = static_cast<double>(answer.search.evaluated);
     state.counters["proven"] = answer.search.optimal ? 1.0 : 0.0;

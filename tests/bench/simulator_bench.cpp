@@ -29,21 +29,21 @@ Plan layers_plan(std::int64_t layers, std::int64_t nodes = 1) {
 void write_program(benchmark::State& state) {
   const Plan plan = layers_plan(state.range(0));
   const StepWork work = step_work(plan);
-  for (auto _ : state) benchmark::DoNotOptimize(write_rank_program(plan, work));
+  for (auto _ : state) benchmark::DoNotOptimize(simulator::write_rank_program(plan, work));
 }
 BENCHMARK(write_program)->Arg(16)->Arg(32)->Arg(64)->Unit(benchmark::kMillisecond);
 
 // One steady step, unfolded, after the run has come to it.
 void play_steady_step(benchmark::State& state) {
   const Plan plan = layers_plan(state.range(0));
-  const RankProgram rank = write_rank_program(plan, step_work(plan));
-  EventLoop loop(rank.program, {});
-  const auto play = [&](const StepSections& step) {
-    for (const RepeatedSection& part : step.micro_steps) loop.play(part.section);
+  const simulator::RankProgram rank = simulator::write_rank_program(plan, step_work(plan));
+  simulator::EventLoop loop(rank.program, {});
+  const auto play = [&](const simulator::StepSections& step) {
+    for (const simulator::RepeatedSection& part : step.micro_steps) loop.play(part.section);
     loop.play(step.optimizer);
   };
   loop.play(rank.initialisation);
-  for (const StepSections& step : rank.first_steps) play(step);
+  for (const simulator::StepSections& step : rank.first_steps) play(step);
   play(rank.steady);
   for (auto _ : state) {
     play(rank.steady);
@@ -54,14 +54,14 @@ BENCHMARK(play_steady_step)->Arg(16)->Arg(32)->Arg(64)->Arg(128)->Unit(benchmark
 
 void simulate_rank_from_start(benchmark::State& state) {
   const Plan plan = layers_plan(32, state.range(0));
-  const RankProgram rank = write_rank_program(plan, step_work(plan));
-  for (auto _ : state) benchmark::DoNotOptimize(simulate_rank(rank));
+  const simulator::RankProgram rank = simulator::write_rank_program(plan, step_work(plan));
+  for (auto _ : state) benchmark::DoNotOptimize(simulator::simulate_rank(rank));
 }
 BENCHMARK(simulate_rank_from_start)->Arg(1)->Arg(8)->Arg(128)->Unit(benchmark::kMillisecond);
 
 void simulate_plan(benchmark::State& state) {
   const Plan plan = layers_plan(32);
-  for (auto _ : state) benchmark::DoNotOptimize(simulate(plan));
+  for (auto _ : state) benchmark::DoNotOptimize(simulator::simulate(plan));
 }
 BENCHMARK(simulate_plan)->Unit(benchmark::kMillisecond);
 
@@ -75,7 +75,8 @@ void simulate_ranks_that_differ(benchmark::State& state) {
       "bench"));
   const bool lockstep = state.range(0) != 0;
   for (auto _ : state) {
-    benchmark::DoNotOptimize(simulate(plan, {.other_networks = false, .lockstep = lockstep}));
+    benchmark::DoNotOptimize(
+        simulator::simulate(plan, {.other_networks = false, .lockstep = lockstep}));
   }
 }
 BENCHMARK(simulate_ranks_that_differ)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
@@ -92,7 +93,7 @@ void simulate_near_the_limit(benchmark::State& state) {
       "bench"));
   const bool verdict_alone = state.range(0) != 0;
   for (auto _ : state) {
-    const StepResult result = simulate(plan, {.verdict_alone = verdict_alone});
+    const StepResult result = simulator::simulate(plan, {.verdict_alone = verdict_alone});
     state.counters["flushes"] = static_cast<double>(result.gpu.allocator_flushes);
   }
 }

@@ -68,7 +68,7 @@ TEST_CASE("a changed size, count, stream or order of one recorded event is notic
       {"a missing stream wait", "ws", 0, {}},     {"a missing end of leftovers", "L", 0, {}},
   };
   const Json original = kept(kCheckpointed);
-  REQUIRE(replay_fetch(original).empty());
+  REQUIRE(evidence::replay_fetch(original).empty());
   for (const Mutation& mutation : mutations) {
     INFO(mutation.what);
     Json recording = original;
@@ -85,7 +85,7 @@ TEST_CASE("a changed size, count, stream or order of one recorded event is notic
     } else {
       event->items()[mutation.item] = mutation.value;
     }
-    const auto mismatches = replay_fetch(recording);
+    const auto mismatches = evidence::replay_fetch(recording);
     REQUIRE_FALSE(mismatches.empty());
     CHECK(mismatches.front().step == 1);
     CHECK(mismatches.front().expected != mismatches.front().got);
@@ -98,13 +98,13 @@ TEST_CASE("a fetched, prefetched, waited for or released parameter that is anoth
     const std::size_t step = kind == "fetch" ? 0 : 1;
     Json* event = find_event(recording, step, [&](const Json& e) { return is_kind(e, kind); });
     event->items()[1] = parse_json("[2, 3]", "test").root;
-    CHECK_FALSE(replay_fetch(recording).empty());
+    CHECK_FALSE(evidence::replay_fetch(recording).empty());
   }
   for (const std::string kind : {"W", "R"}) {
     Json recording = kept(kCheckpointed);
     Json* event = find_event(recording, 1, [&](const Json& e) { return is_kind(e, kind); });
     event->items()[1] = event->items()[1].as_integer() == 5 ? 6 : 5;
-    CHECK_FALSE(replay_fetch(recording).empty());
+    CHECK_FALSE(evidence::replay_fetch(recording).empty());
   }
 }
 
@@ -118,7 +118,7 @@ TEST_CASE("the order of releases in a row is free, their set is not") {
     ++swapped;
   }
   CHECK(swapped > 0);
-  CHECK(replay_fetch(recording).empty());
+  CHECK(evidence::replay_fetch(recording).empty());
 }
 
 TEST_CASE("every knob of the coordinator matters for some kept recording") {
@@ -144,7 +144,7 @@ TEST_CASE("every knob of the coordinator matters for some kept recording") {
       if (failing[i] > 0) continue;
       Json recording = original;
       (*recording.find("ds_config")->find("zero_optimization"))[knobs[i].key] = knobs[i].wrong;
-      if (!replay_fetch(recording).empty()) ++failing[i];
+      if (!evidence::replay_fetch(recording).empty()) ++failing[i];
     }
   });
   for (std::size_t i = 0; i < knobs.size(); ++i) {
@@ -157,7 +157,7 @@ TEST_CASE("frozen parameters, leaf modules, ranks and dtype matter for the repla
   const auto fails_with = [](const std::string& id, const std::function<void(Json&)>& change) {
     Json recording = kept(id);
     change(recording);
-    return !replay_fetch(recording).empty();
+    return !evidence::replay_fetch(recording).empty();
   };
   CHECK(fails_with("small_frozen_mixed_reentrant",
                    [](Json& r) { (*r.find("model"))["frozen"] = Json::array(); }));

@@ -56,7 +56,7 @@ void expect_same_model(const FetchModel& built, const FetchModel& recorded) {
 }
 
 // Entries and exits of each recorded micro-step.
-std::vector<std::vector<ModuleEvent>> recorded_orders(const RecordedFetch& recorded) {
+std::vector<std::vector<ModuleEvent>> recorded_orders(const evidence::RecordedFetch& recorded) {
   std::vector<std::vector<ModuleEvent>> orders;
   for (const auto& step : recorded.steps) {
     for (const Json* event : step) {
@@ -83,11 +83,11 @@ std::vector<std::vector<ModuleEvent>> recorded_orders(const RecordedFetch& recor
 
 TEST_CASE("every recorded event is reproduced, and the order of modules follows from the calls") {
   for_each_known_recording([](const Json& recording) {
-    for (const ReplayMismatch& mismatch : replay_fetch(recording)) {
+    for (const evidence::ReplayMismatch& mismatch : evidence::replay_fetch(recording)) {
       UNSCOPED_INFO(to_json(mismatch).dump());
       CHECK(mismatch.id == "no mismatch");
     }
-    const RecordedFetch recorded = read_recorded_fetch(recording);
+    const evidence::RecordedFetch recorded = evidence::read_recorded_fetch(recording);
     if (recorded.id.find("layer_skipped") != std::string::npos) return;  // its order changes
     LlamaLike llama = llama_of(recording);
     expect_same_model(llama.model, recorded.model);
@@ -99,7 +99,8 @@ TEST_CASE("every recorded event is reproduced, and the order of modules follows 
 }
 
 TEST_CASE("a recording of another stage has nothing to compare") {
-  CHECK(replay_fetch(parse_json(R"({"wrapper": "DeepSpeedZeroOptimizer"})", "f").root).empty());
+  CHECK(evidence::replay_fetch(parse_json(R"({"wrapper": "DeepSpeedZeroOptimizer"})", "f").root)
+            .empty());
 }
 
 TEST_CASE("a document that is no recording is an input error") {
@@ -107,7 +108,7 @@ TEST_CASE("a document that is no recording is an input error") {
     "wrapper": "DeepSpeedZeroOptimizer_Stage3", "id": "x", "world_size": 8, "rank": 0,
     "ds_config": {"zero_optimization": {}}, "init": {"persistent": []}, "steps": [],
     "model": {"params": [["a", 4]], "modules": [["(root)", "Model", [1]]]}})json";
-  CHECK_THROWS_AS(replay_fetch(parse_json(text, "f").root), InputError);
+  CHECK_THROWS_AS(evidence::replay_fetch(parse_json(text, "f").root), InputError);
 }
 
 }  // namespace zeroplan

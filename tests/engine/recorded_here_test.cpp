@@ -25,13 +25,14 @@ std::vector<std::string> files_of_recordings() {
 TEST_CASE("every configuration that was recorded here is reproduced") {
   int configurations = 0;
   for (const std::string& file : files_of_recordings()) {
-    const ReplayReport report = replay_text(read_text_file(file, std::int64_t{1} << 30), file);
+    const evidence::ReplayReport report =
+        evidence::replay_text(read_text_file(file, std::int64_t{1} << 30), file);
     INFO(file);
     for (const Diagnostic& diagnostic : report.bad_lines) {
       UNSCOPED_INFO(diagnostic.pointer << ": expected " << diagnostic.expected.english());
     }
     CHECK(report.bad_lines.empty());
-    for (const ReplayMismatch& mismatch : report.mismatches) {
+    for (const evidence::ReplayMismatch& mismatch : report.mismatches) {
       UNSCOPED_INFO(to_json(mismatch).dump());
     }
     CHECK(report.mismatches.empty());

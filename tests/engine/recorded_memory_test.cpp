@@ -36,7 +36,7 @@ std::vector<Json> recordings_with_memory() {
 
 double number(const Json& value) { return value.as_number(); }
 
-double gpu_bytes(const RecordedEngine& engine, EngineMoment moment) {
+double gpu_bytes(const evidence::RecordedEngine& engine, EngineMoment moment) {
   const auto buffers = engine_buffers(engine.config, engine.parameters);
   return static_cast<double>(
       bytes_at(buffers, BufferPlace::gpu, moment, engine.config.gradient_accumulation_steps)
@@ -48,7 +48,7 @@ double gpu_bytes(const RecordedEngine& engine, EngineMoment moment) {
 TEST_CASE("the peak of initialisation is what was measured") {
   int measured = 0;
   for (const Json& recording : recordings_with_memory()) {
-    const RecordedEngine engine = read_recorded_engine(recording);
+    const evidence::RecordedEngine engine = evidence::read_recorded_engine(recording);
     const Json& memory = *recording.find("memory");
     const HostAndGpu peak = initialization_peak(engine.config, engine.parameters);
     INFO(engine.id << ": predicted " << peak.gpu.count() << ", measured "
@@ -67,7 +67,7 @@ TEST_CASE("the peak of initialisation is what was measured") {
 TEST_CASE("the copies of a bucket's reduction in stage 3 are what was measured") {
   int measured = 0;
   for (const Json& recording : recordings_with_memory()) {
-    const RecordedEngine engine = read_recorded_engine(recording);
+    const evidence::RecordedEngine engine = evidence::read_recorded_engine(recording);
     if (engine.config.stage != 3) continue;
     GradientReducer reducer(engine.config, engine.parameters);
     EngineActions actions;
@@ -91,7 +91,7 @@ TEST_CASE("the copies of a bucket's reduction in stage 3 are what was measured")
 
 TEST_CASE("the peak of a step is what was measured") {
   for (const Json& recording : recordings_with_memory()) {
-    const RecordedEngine engine = read_recorded_engine(recording);
+    const evidence::RecordedEngine engine = evidence::read_recorded_engine(recording);
     const auto& steps = recording.find("memory")->find("steps")->items();
     const double temporaries =
         static_cast<double>(step_temporaries(engine.config, engine.parameters).gpu.count());

@@ -37,7 +37,7 @@ int expect_reproduced(const std::string& path) {
   int count = 0;
   for (const Json& item : recordings(path)) {
     ++count;
-    for (const ReplayMismatch& mismatch : replay_reduce(item)) {
+    for (const evidence::ReplayMismatch& mismatch : evidence::replay_reduce(item)) {
       UNSCOPED_INFO(to_json(mismatch).dump());
       CHECK(mismatch.id == "no mismatch");
     }
@@ -86,7 +86,7 @@ TEST_CASE("any changed number in a reduction or step event is noticed") {
       Json& event = events_of_first_step(changed).items()[e];
       if (is_event(event, "phase") || is_event(event, "g") || !change(event)) continue;
       INFO(id << " event " << e << ": " << event.dump());
-      const std::vector<ReplayMismatch> found = replay_reduce(changed);
+      const std::vector<evidence::ReplayMismatch> found = evidence::replay_reduce(changed);
       REQUIRE(!found.empty());
       CHECK(found.front().step == 0);
       CHECK(found.front().event == static_cast<int>(e));
@@ -110,7 +110,7 @@ TEST_CASE("a changed stage-3 reduction is noticed where it happens") {
       break;
     }
     INFO(kind);
-    CHECK(!replay_reduce(changed).empty());
+    CHECK(!evidence::replay_reduce(changed).empty());
   }
   CHECK(tried == 10);
 }
@@ -119,7 +119,7 @@ TEST_CASE("a changed buffer, plan or counter of a recording is noticed") {
   const auto mismatches_after = [](const std::string& id, const auto& edit) {
     Json changed = recording(id);
     edit(changed);
-    return replay_reduce(changed).size();
+    return evidence::replay_reduce(changed).size();
   };
   CHECK(mismatches_after("tiny_z2_plain", [](Json&) {}) == 0);
   CHECK(mismatches_after("tiny_z2_plain", [](Json& item) {
@@ -158,7 +158,7 @@ TEST_CASE("a line that is no recording becomes a diagnostic and the others go on
     if (is_event(event, "g")) event.items()[1] = Json(1000);
   }
   lines << index.dump() << "\n" << recording("tiny_z3_plain").dump() << "\n";
-  const ReplayReport report = replay_text(lines.str(), "traces.jsonl");
+  const evidence::ReplayReport report = evidence::replay_text(lines.str(), "traces.jsonl");
   CHECK(report.configurations == 2);
   CHECK(report.reproduced == 2);
   CHECK(report.mismatches.empty());
@@ -174,7 +174,7 @@ TEST_CASE("a report counts recordings and lists mismatches") {
   Json changed = recording("tiny_z1_plain");
   changed["global_steps"] = Json(9);
   const std::string lines = changed.dump() + "\n" + recording("tiny_z1_overlap").dump();
-  const Json report = to_json(replay_text(lines, "traces.jsonl"));
+  const Json report = to_json(evidence::replay_text(lines, "traces.jsonl"));
   CHECK(report.find("schema")->as_string() == "zeroplan.replay/1");
   CHECK(report.find("configurations")->as_integer() == 2);
   CHECK(report.find("reproduced")->as_integer() == 1);

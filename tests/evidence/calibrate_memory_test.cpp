@@ -64,7 +64,7 @@ double bytes_of(int i, const std::vector<CoefficientValue>& changed) {
   Plan plan =
       resolve(with_reported_software(parse_scenario(parse_json(text, "s.json").root, "s.json")));
   plan.coefficients = Coefficients(plan.cluster.gpu.key, changed);
-  const StepResult result = simulate(plan);
+  const StepResult result = simulator::simulate(plan);
   const std::string metric = metric_of(i);
   if (metric == "host_peak_bytes") return static_cast<double>(result.host.peak.count());
   const Bytes peak =
@@ -75,7 +75,7 @@ double bytes_of(int i, const std::vector<CoefficientValue>& changed) {
 constexpr int kRows = 40;
 
 // Lines of as many sources, of a machine with kTruth. `step`: with a time beside the memory.
-MeasurementFile synthetic(double noise, int outliers, bool step = false) {
+evidence::MeasurementFile synthetic(double noise, int outliers, bool step = false) {
   std::mt19937 random(7);
   std::normal_distribution<double> error(0.0, noise);
   std::string lines;
@@ -96,29 +96,29 @@ MeasurementFile synthetic(double noise, int outliers, bool step = false) {
         bytes,
         step ? R"(,"step_seconds":0.25)" : "");
   }
-  return parse_measurements(lines, "synthetic.jsonl");
+  return evidence::parse_measurements(lines, "synthetic.jsonl");
 }
 
-const FittedValue* found(const CoefficientFit& fit, Coefficient id) {
-  for (const FittedValue& value : fit.fitted) {
+const evidence::FittedValue* found(const evidence::CoefficientFit& fit, Coefficient id) {
+  for (const evidence::FittedValue& value : fit.fitted) {
     if (value.id == id) return &value;
   }
   return nullptr;
 }
 
-const Calibration& exact() {
-  static const Calibration kCalibration = calibrate({synthetic(0.0, 0)}, {});
+const evidence::Calibration& exact() {
+  static const evidence::Calibration kCalibration = evidence::calibrate({synthetic(0.0, 0)}, {});
   return kCalibration;
 }
 
 }  // namespace
 
 TEST_CASE("calibrate finds the coefficients of memory that made the peaks") {
-  const CoefficientFit& fit = exact().memory;
+  const evidence::CoefficientFit& fit = exact().memory;
   CHECK(fit.converged);
   for (const CoefficientValue& truth : kTruth) {
     INFO(info(truth.id).name);
-    const FittedValue* const value = found(fit, truth.id);
+    const evidence::FittedValue* const value = found(fit, truth.id);
     REQUIRE(value != nullptr);
     CHECK(value->gpu == truth.gpu_key_prefix);
     CHECK(value->value == Approx(truth.value).epsilon(0.05));
@@ -137,15 +137,15 @@ TEST_CASE("calibrate finds the coefficients of memory that made the peaks") {
 }
 
 TEST_CASE("noise and outliers leave the coefficients of memory within their standard errors") {
-  const CoefficientFit fit = calibrate({synthetic(0.03, 8)}, {}).memory;
+  const evidence::CoefficientFit fit = evidence::calibrate({synthetic(0.03, 8)}, {}).memory;
   for (const CoefficientValue& truth : kTruth) {
     INFO(info(truth.id).name);
-    const FittedValue* const value = found(fit, truth.id);
+    const evidence::FittedValue* const value = found(fit, truth.id);
     REQUIRE(value != nullptr);
     CHECK(std::abs(std::log(value->value / truth.value)) <
           std::max(0.05, 2.5 * value->relative_sd));
   }
-  for (const FittedRow& row : fit.rows) {
+  for (const evidence::FittedRow& row : fit.rows) {
     if (row.what == "host_peak_bytes") continue;  // wide: releases load in different ways
     INFO(row.id);
     CHECK((row.weight < 0.5) == (row.measured / row.after > 1.6));
@@ -153,7 +153,7 @@ TEST_CASE("noise and outliers leave the coefficients of memory within their stan
 }
 
 TEST_CASE("coefficients of memory that the peaks say nothing of stay and are listed") {
-  const CoefficientFit& fit = exact().memory;
+  const evidence::CoefficientFit& fit = exact().memory;
   // Every group has eight ranks and one communicator, torch is new.
   for (const Coefficient id : {Coefficient::nccl_pair_bytes,
                                Coefficient::nccl_further_bytes,
@@ -164,17 +164,17 @@ TEST_CASE("coefficients of memory that the peaks say nothing of stay and are lis
     CHECK(found(fit, id) == nullptr);
   }
   // One line: of context and ring the table knows more than it.
-  const MeasurementFile file =
-      parse_measurements(fmt::format(R"({{"id":"r","source":"s","tier":"C","scenario":{},)"
-                                     R"("measured":{{"peak_total_bytes":{:.0f}}}}})"
-                                     "\n",
-                                     scenario_text(1),
-                                     bytes_of(1, kTruth)),
-                         "one.jsonl");
-  const CoefficientFit one = calibrate({file}, {}).memory;
+  const evidence::MeasurementFile file = evidence::parse_measurements(
+      fmt::format(R"({{"id":"r","source":"s","tier":"C","scenario":{},)"
+                  R"("measured":{{"peak_total_bytes":{:.0f}}}}})"
+                  "\n",
+                  scenario_text(1),
+                  bytes_of(1, kTruth)),
+      "one.jsonl");
+  const evidence::CoefficientFit one = evidence::calibrate({file}, {}).memory;
   CHECK(one.fitted.empty());
   REQUIRE(one.undetermined.size() == 2);
-  for (const UndeterminedValue& value : one.undetermined) {
+  for (const evidence::UndeterminedValue& value : one.undetermined) {
     INFO(info(value.id).name);
     CHECK((value.id == Coefficient::cuda_context_bytes_per_sm ||
            value.id == Coefficient::nccl_ring_bytes));
@@ -185,8 +185,8 @@ TEST_CASE("coefficients of memory that the peaks say nothing of stay and are lis
 }
 
 TEST_CASE("times and memory of the same lines are fitted apart") {
-  const MeasurementFile both = synthetic(0.0, 0, true);
-  const Calibration calibration = calibrate({both}, {});
+  const evidence::MeasurementFile both = synthetic(0.0, 0, true);
+  const evidence::Calibration calibration = evidence::calibrate({both}, {});
   CHECK(calibration.times.rows.size() == kRows * 4 / 5);  // drives nobody described have no time
   CHECK(calibration.memory.rows.size() == kRows);
   CHECK(calibration.sources == kRows);
@@ -194,8 +194,9 @@ TEST_CASE("times and memory of the same lines are fitted apart") {
   const auto is_memory = [&](Coefficient id) {
     return std::find(of_memory.begin(), of_memory.end(), id) != of_memory.end();
   };
-  for (const FittedValue& value : calibration.times.fitted) CHECK_FALSE(is_memory(value.id));
-  for (const FittedValue& value : calibration.memory.fitted) CHECK(is_memory(value.id));
+  for (const evidence::FittedValue& value : calibration.times.fitted)
+    CHECK_FALSE(is_memory(value.id));
+  for (const evidence::FittedValue& value : calibration.memory.fitted) CHECK(is_memory(value.id));
   // Times change nothing of memory's fit.
   REQUIRE(calibration.memory.fitted.size() == exact().memory.fitted.size());
   for (std::size_t i = 0; i < calibration.memory.fitted.size(); ++i) {
@@ -204,21 +205,21 @@ TEST_CASE("times and memory of the same lines are fitted apart") {
 }
 
 TEST_CASE("a profile of memory reaches predictions, and its deviations their intervals") {
-  const Calibration calibration = calibrate({synthetic(0.03, 0)}, {});
-  Json document = profile_document(calibration, {});
+  const evidence::Calibration calibration = evidence::calibrate({synthetic(0.03, 0)}, {});
+  Json document = evidence::profile_document(calibration, {});
   const auto with_profile = [&](int i) {
     Json scenario = parse_json(scenario_text(i), "s.json").root;
     scenario["profile"] = document;
     return resolve(with_reported_software(parse_scenario(scenario, "s.json")));
   };
   for (const int i : {0, 1, 2}) {
-    const StepResult result = simulate(with_profile(i));
+    const StepResult result = simulator::simulate(with_profile(i));
     CHECK(static_cast<double>(result.gpu.peak_total.count()) ==
           Approx(bytes_of(i, kTruth)).epsilon(0.03));
   }
   // Rows with a deviation of the model as their largest: it follows what was left out.
   REQUIRE_FALSE(calibration.memory.deviations.empty());
-  for (const FittedDeviation& deviation : calibration.memory.deviations) {
+  for (const evidence::FittedDeviation& deviation : calibration.memory.deviations) {
     INFO(info(deviation.id).name);
     CHECK(deviation.rows >= 10);
     CHECK(deviation.value > 0.0);

@@ -44,11 +44,11 @@ double seconds_of(const std::string& text, const std::vector<CoefficientValue>& 
   Plan plan =
       resolve(with_reported_software(parse_scenario(parse_json(text, "s.json").root, "s.json")));
   plan.coefficients = Coefficients(plan.cluster.gpu.key, changed);
-  return simulate(plan).step.total.seconds();
+  return simulator::simulate(plan).step.total.seconds();
 }
 
 // Lines of two sources, of a machine with kTruth.
-MeasurementFile synthetic(double noise, int outliers) {
+evidence::MeasurementFile synthetic(double noise, int outliers) {
   std::mt19937 random(11);
   std::normal_distribution<double> error(0.0, noise);
   std::string lines;
@@ -65,11 +65,11 @@ MeasurementFile synthetic(double noise, int outliers) {
                     scenario_text(i),
                     seconds);
   }
-  return parse_measurements(lines, "synthetic.jsonl");
+  return evidence::parse_measurements(lines, "synthetic.jsonl");
 }
 
-const FittedValue* found(const Calibration& calibration, Coefficient id) {
-  for (const FittedValue& value : calibration.times.fitted) {
+const evidence::FittedValue* found(const evidence::Calibration& calibration, Coefficient id) {
+  for (const evidence::FittedValue& value : calibration.times.fitted) {
     if (value.id == id) return &value;
   }
   return nullptr;
@@ -77,27 +77,28 @@ const FittedValue* found(const Calibration& calibration, Coefficient id) {
 
 // log of what was found over the truth; of the sustained derate and the isolated efficiency the
 // data know the quotient alone.
-double miss(const Calibration& calibration, const CoefficientValue& truth) {
-  const FittedValue* const value = found(calibration, truth.id);
+double miss(const evidence::Calibration& calibration, const CoefficientValue& truth) {
+  const evidence::FittedValue* const value = found(calibration, truth.id);
   if (value == nullptr) return std::numeric_limits<double>::infinity();
   if (truth.id != Coefficient::matmul_sustained_derate) {
     return std::log(value->value / truth.value);
   }
-  const FittedValue* const level = found(calibration, Coefficient::matmul_isolated_efficiency);
+  const evidence::FittedValue* const level =
+      found(calibration, Coefficient::matmul_isolated_efficiency);
   const double moved = level != nullptr ? level->value / level->prior : 1.0;
   return std::log(value->value / moved / truth.value);
 }
 
 // Fitted to lines without noise.
-const Calibration& exact() {
-  static const Calibration kCalibration = calibrate({synthetic(0.0, 0)}, {});
+const evidence::Calibration& exact() {
+  static const evidence::Calibration kCalibration = evidence::calibrate({synthetic(0.0, 0)}, {});
   return kCalibration;
 }
 
 }  // namespace
 
 TEST_CASE("calibrate finds the coefficients that made the measurements") {
-  const Calibration& calibration = exact();
+  const evidence::Calibration& calibration = exact();
   CHECK(calibration.times.converged);
   for (const CoefficientValue& truth : kTruth) {
     INFO(info(truth.id).name);
@@ -113,16 +114,16 @@ TEST_CASE("calibrate finds the coefficients that made the measurements") {
 }
 
 TEST_CASE("noise and outliers leave the coefficients within their standard errors") {
-  const Calibration calibration = calibrate({synthetic(0.03, 8)}, {});
+  const evidence::Calibration calibration = evidence::calibrate({synthetic(0.03, 8)}, {});
   for (const CoefficientValue& truth : kTruth) {
     INFO(info(truth.id).name);
     // Of products the table knows more than these rows.
     if (truth.id == Coefficient::matmul_sustained_derate) continue;
-    const FittedValue* const value = found(calibration, truth.id);
+    const evidence::FittedValue* const value = found(calibration, truth.id);
     REQUIRE(value != nullptr);
     CHECK(std::abs(miss(calibration, truth)) < std::max(0.05, 2.5 * value->relative_sd));
   }
-  for (const FittedRow& row : calibration.times.rows) {
+  for (const evidence::FittedRow& row : calibration.times.rows) {
     const bool outlier = row.measured / row.after > 1.6;
     INFO(row.id);
     CHECK((row.weight < 0.5) == outlier);
@@ -130,7 +131,7 @@ TEST_CASE("noise and outliers leave the coefficients within their standard error
 }
 
 TEST_CASE("what the data say nothing of stays at its prior and is reported") {
-  const Calibration& calibration = exact();
+  const evidence::Calibration& calibration = exact();
   // One node, nothing on NVMe, no FlashAttention-3.
   for (const Coefficient id : {Coefficient::network_collective_efficiency,
                                Coefficient::nvme_efficiency,
@@ -138,7 +139,7 @@ TEST_CASE("what the data say nothing of stays at its prior and is reported") {
     CHECK(found(calibration, id) == nullptr);
   }
   CHECK_FALSE(calibration.times.undetermined.empty());
-  for (const UndeterminedValue& value : calibration.times.undetermined) {
+  for (const evidence::UndeterminedValue& value : calibration.times.undetermined) {
     CHECK(found(calibration, value.id) == nullptr);
     CHECK(value.determined < 0.1);
     CHECK(value.rows > 0);
@@ -146,10 +147,10 @@ TEST_CASE("what the data say nothing of stays at its prior and is reported") {
 }
 
 TEST_CASE("a calibrated profile reaches a prediction, and its range is compared with the plan") {
-  const Calibration& calibration = exact();
-  CalibrateOptions options;
+  const evidence::Calibration& calibration = exact();
+  evidence::CalibrateOptions options;
   options.name = "here";
-  const Json document = profile_document(calibration, options);
+  const Json document = evidence::profile_document(calibration, options);
   const auto with_profile = [&](const std::string& text) {
     Json scenario = parse_json(text, "s.json").root;
     scenario["profile"] = document;
@@ -158,7 +159,7 @@ TEST_CASE("a calibrated profile reaches a prediction, and its range is compared 
   for (const int i : {0, 1, 5, 9}) {
     const double truth = seconds_of(scenario_text(i), kTruth);
     const Plan plan = with_profile(scenario_text(i));
-    CHECK(simulate(plan).step.total.seconds() == Approx(truth).epsilon(0.03));
+    CHECK(simulator::simulate(plan).step.total.seconds() == Approx(truth).epsilon(0.03));
     CHECK(std::none_of(plan.warnings.begin(), plan.warnings.end(), [](const std::string& text) {
       return text.find("outside the range") != std::string::npos;
     }));
@@ -182,17 +183,23 @@ TEST_CASE("a stated uncertainty of nothing, and a rate of nearly nothing, leave 
            measured + R"(,"uncertainty":)" + uncertainty + "}\n";
   };
   for (const std::string stated : {"0", "1e-320", R"({"step_seconds":0.0})"}) {
-    const MeasurementFile file =
-        parse_measurements(line(R"({"step_seconds":0.25})", stated), "zero.jsonl");
-    const Observations rows = observe({file}, "", 1);
+    const evidence::MeasurementFile file =
+        evidence::parse_measurements(line(R"({"step_seconds":0.25})", stated), "zero.jsonl");
+    const evidence::Observations rows = evidence::observe({file}, "", 1);
     REQUIRE(rows.rows.size() == 1);
     CHECK(rows.rows.front().sd > 0.0);
-    CHECK_NOTHROW(calibrate({file}, CalibrateOptions{}));
+    CHECK_NOTHROW(evidence::calibrate({file}, evidence::CalibrateOptions{}));
   }
-  CHECK(observe({parse_measurements(line(R"({"step_seconds":1e-320})", "0.02"), "s.jsonl")}, "", 1)
+  CHECK(evidence::observe(
+            {evidence::parse_measurements(line(R"({"step_seconds":1e-320})", "0.02"), "s.jsonl")},
+            "",
+            1)
             .rows.empty());
-  const Observations none = observe(
-      {parse_measurements(line(R"({"samples_per_second":1e-320})", "0.02"), "slow.jsonl")}, "", 1);
+  const evidence::Observations none =
+      evidence::observe({evidence::parse_measurements(
+                            line(R"({"samples_per_second":1e-320})", "0.02"), "slow.jsonl")},
+                        "",
+                        1);
   CHECK(none.rows.empty());
   REQUIRE(none.unused.size() == 1);
 }
@@ -218,14 +225,15 @@ TEST_CASE("timings of collectives are fitted too") {
                         bytes.count(),
                         seconds);
   }
-  const MeasurementFile file = parse_measurements(
+  const evidence::MeasurementFile file = evidence::parse_measurements(
       R"({"id":"nccl","source":"here","scenario":{"cluster":"8xA100-80G-SXM"},"measured":{},)"
       R"("collectives":[)" +
           rows + "]}\n",
       "nccl.jsonl");
   REQUIRE(file.bad_lines.empty());
-  const Calibration calibration = calibrate({file}, {});
-  const FittedValue* const value = found(calibration, Coefficient::nccl_gather_efficiency);
+  const evidence::Calibration calibration = evidence::calibrate({file}, {});
+  const evidence::FittedValue* const value =
+      found(calibration, Coefficient::nccl_gather_efficiency);
   REQUIRE(value != nullptr);
   // The ramp takes a part: middle sizes tell both apart badly.
   CHECK(value->value > table[Coefficient::nccl_gather_efficiency] * 1.03);
@@ -241,18 +249,19 @@ TEST_CASE("a pipeline's time is what simulate says of it") {
       R"("precision":"fp16","attention":"eager","frontend":"native","implementation":"megatron",)"
       R"("activation_checkpointing":"full"},)"
       R"("ds_config":{"fp16":{"enabled":true},"zero_optimization":{"stage":1}}})";
-  const MeasurementFile file = parse_measurements(R"({"id":"p","source":"s","scenario":)" + text +
-                                                      R"(,"measured":{"step_seconds":1.0}})" + "\n",
-                                                  "pipeline.jsonl");
-  const Observations observations = observe({file}, "", 1);
+  const evidence::MeasurementFile file =
+      evidence::parse_measurements(R"({"id":"p","source":"s","scenario":)" + text +
+                                       R"(,"measured":{"step_seconds":1.0}})" + "\n",
+                                   "pipeline.jsonl");
+  const evidence::Observations observations = evidence::observe({file}, "", 1);
   REQUIRE(observations.rows.size() == 1);
-  const Observation& row = observations.rows.front();
+  const evidence::Observation& row = observations.rows.front();
   CHECK(row.exact(row.table) == Approx(seconds_of(text, {})));
   CHECK(row.quick(row.table) == Approx(seconds_of(text, {})));
 }
 
 TEST_CASE("lines without anything that can be predicted are named, and none at all is an error") {
-  const MeasurementFile file = parse_measurements(
+  const evidence::MeasurementFile file = evidence::parse_measurements(
       R"({"id":"m","source":"s","scenario":{"model":"7B","cluster":"8xA100-80G"},)"
       R"("measured":{"static_allocated_bytes":1000}})"
       "\n"
@@ -260,8 +269,8 @@ TEST_CASE("lines without anything that can be predicted are named, and none at a
       R"("measured":{"step_seconds":1.0,"peak_total_bytes":1000}})"
       "\n",
       "none.jsonl");
-  CHECK_THROWS_AS(calibrate({file}, {}), InputError);
-  const Observations observations = observe({file}, "", 1);
+  CHECK_THROWS_AS(evidence::calibrate({file}, {}), InputError);
+  const evidence::Observations observations = evidence::observe({file}, "", 1);
   REQUIRE(observations.unused.size() == 2);
   CHECK(observations.unused[0].reason == "measures neither time nor memory");
   CHECK(observations.unused[1].reason == "sequence length not stated");

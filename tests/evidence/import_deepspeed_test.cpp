@@ -5,10 +5,10 @@
 
 namespace {
 
-using zeroplan::ImportedFile;
-using zeroplan::Measurement;
-using zeroplan::Metric;
 using zeroplan::ScenarioKey;
+using zeroplan::evidence::ImportedFile;
+using zeroplan::evidence::Measurement;
+using zeroplan::evidence::Metric;
 using zeroplan::test::import_text;
 using zeroplan::test::kGib;
 using zeroplan::test::measure;

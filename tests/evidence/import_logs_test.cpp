@@ -5,12 +5,12 @@
 
 namespace {
 
-using zeroplan::ImportedFile;
 using zeroplan::InputError;
-using zeroplan::Measurement;
-using zeroplan::Metric;
 using zeroplan::ScenarioKey;
-using zeroplan::warm_up_steps;
+using zeroplan::evidence::ImportedFile;
+using zeroplan::evidence::Measurement;
+using zeroplan::evidence::Metric;
+using zeroplan::evidence::warm_up_steps;
 using zeroplan::test::import_text;
 using zeroplan::test::kMib;
 using zeroplan::test::measure;
@@ -233,7 +233,7 @@ TEST_CASE("Texts without a known line, packed files and other documents are refu
 
 TEST_CASE("A measurement that was imported is read as the same measurement") {
   const Measurement run = *measure(iteration(1, "9000.0") + iteration(2, "2000.0"));
-  const auto file = zeroplan::parse_measurements(to_json(run).dump() + "\n", "m.jsonl");
+  const auto file = zeroplan::evidence::parse_measurements(to_json(run).dump() + "\n", "m.jsonl");
   REQUIRE(file.measurements.size() == 1);
   CHECK(file.bad_lines.empty());
   CHECK(file.ignored.empty());

@@ -7,12 +7,12 @@
 
 namespace {
 
-using zeroplan::CollectiveTiming;
-using zeroplan::ImportedFile;
-using zeroplan::KernelTiming;
-using zeroplan::Measurement;
-using zeroplan::Metric;
 using zeroplan::ScenarioKey;
+using zeroplan::evidence::CollectiveTiming;
+using zeroplan::evidence::ImportedFile;
+using zeroplan::evidence::KernelTiming;
+using zeroplan::evidence::Measurement;
+using zeroplan::evidence::Metric;
 using zeroplan::test::import_text;
 using zeroplan::test::kMib;
 using zeroplan::test::measure;
@@ -90,19 +90,19 @@ TEST_CASE("A row of nccl-tests with a word for a time is a bad line") {
 TEST_CASE("Collectives alone are a measurement that validate skips") {
   const Measurement run =
       *measure(devices(2, 1) + kTable + "8 2 float sum -1 5.0 1.0 1.0 0 5.0 1.0 1.0 0\n");
-  const auto file = zeroplan::parse_measurements(to_json(run).dump() + "\n", "m.jsonl");
+  const auto file = zeroplan::evidence::parse_measurements(to_json(run).dump() + "\n", "m.jsonl");
   REQUIRE(file.measurements.size() == 1);
   CHECK(file.bad_lines.empty());
   CHECK(file.measurements.front().parts == run.parts);
-  const auto report = zeroplan::validate({file});
+  const auto report = zeroplan::evidence::validate({file});
   REQUIRE(report.skipped.size() == 1);
   CHECK(report.skipped.front().reason == "collectives and kernels, no metric of a step");
 }
 
 TEST_CASE("A row of collectives or kernels that is no timing is a bad line") {
   const auto problems = [](const std::string& parts) {
-    return zeroplan::parse_measurements(R"({"id":"a","source":"b","scenario":{},)" + parts + "}\n",
-                                        "m.jsonl")
+    return zeroplan::evidence::parse_measurements(
+               R"({"id":"a","source":"b","scenario":{},)" + parts + "}\n", "m.jsonl")
         .bad_lines.size();
   };
   CHECK(problems(R"("collectives":[{"operation":"all_reduce","bytes":8,"seconds":1e-6}])") == 0);

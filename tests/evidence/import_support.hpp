@@ -20,24 +20,25 @@ inline Scenario scenario_with(ScenarioKey key, std::string_view text) {
   return scenario;
 }
 
-inline ImportedFile import_text(std::string_view text, const Scenario& given = {}) {
-  return import_bytes(std::string(text), "run.log", given);
+inline evidence::ImportedFile import_text(std::string_view text, const Scenario& given = {}) {
+  return evidence::import_bytes(std::string(text), "run.log", given);
 }
 
-inline std::optional<Measurement> measure(std::string_view text, const Scenario& given = {}) {
-  return measurement_of(import_text(text, given).runs.front().findings, "run", "test");
+inline std::optional<evidence::Measurement> measure(std::string_view text,
+                                                    const Scenario& given = {}) {
+  return evidence::measurement_of(import_text(text, given).runs.front().findings, "run", "test");
 }
 
-inline double value_of(const Measurement& measurement, Metric metric) {
+inline double value_of(const evidence::Measurement& measurement, evidence::Metric metric) {
   return measurement.measured.number(metric).value_or(-1.0);
 }
 
-inline std::string scenario_text(const Measurement& measurement, ScenarioKey key) {
+inline std::string scenario_text(const evidence::Measurement& measurement, ScenarioKey key) {
   const ExplicitValue* said = measurement.scenario.find(key);
   return said == nullptr ? "nothing" : said->value.dump();
 }
 
-inline bool notes_have(const Measurement& measurement, std::string_view words) {
+inline bool notes_have(const evidence::Measurement& measurement, std::string_view words) {
   return measurement.notes.find(words) != std::string::npos;
 }
 

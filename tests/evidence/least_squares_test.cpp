@@ -11,15 +11,16 @@ using namespace zeroplan;
 
 namespace {
 
-FitParameter parameter(double start, double prior_sd = std::numeric_limits<double>::infinity()) {
-  FitParameter result;
+evidence::FitParameter parameter(double start,
+                                 double prior_sd = std::numeric_limits<double>::infinity()) {
+  evidence::FitParameter result;
   result.start = result.prior = start;
   result.prior_sd = prior_sd;
   return result;
 }
 
 // y = a + b x, with noise of sd 0.1 and every `outliers`-th point 5 too high.
-LeastSquaresProblem line(int outliers) {
+evidence::LeastSquaresProblem line(int outliers) {
   std::mt19937 random(7);
   std::normal_distribution<double> noise(0.0, 0.1);
   std::vector<double> y;
@@ -27,7 +28,7 @@ LeastSquaresProblem line(int outliers) {
     y.push_back(2.0 - 0.5 * 0.05 * i + noise(random) +
                 (outliers > 0 && i % outliers == 0 ? 5.0 : 0.0));
   }
-  LeastSquaresProblem problem;
+  evidence::LeastSquaresProblem problem;
   problem.parameters = {parameter(0.0), parameter(0.0)};
   problem.residuals = y.size();
   problem.evaluate = [y](std::span<const double> x, std::span<double> r) {
@@ -41,7 +42,7 @@ LeastSquaresProblem line(int outliers) {
 }  // namespace
 
 TEST_CASE("a fit finds a line within its standard errors") {
-  const LeastSquaresFit fit = least_squares(line(0));
+  const evidence::LeastSquaresFit fit = evidence::least_squares(line(0));
   CHECK(fit.converged);
   CHECK(fit.rank == 2);
   CHECK(std::abs(fit.x[0] - 2.0) < 3.0 * fit.standard_errors[0]);
@@ -52,12 +53,12 @@ TEST_CASE("a fit finds a line within its standard errors") {
 }
 
 TEST_CASE("outliers hardly move a robust fit, and are told by their weights") {
-  for (const Loss loss : {Loss::huber, Loss::soft_l1}) {
-    LeastSquaresOptions options;
+  for (const evidence::Loss loss : {evidence::Loss::huber, evidence::Loss::soft_l1}) {
+    evidence::LeastSquaresOptions options;
     options.loss = loss;
-    const LeastSquaresProblem problem = line(10);
-    const LeastSquaresFit robust = least_squares(problem, options);
-    const LeastSquaresFit squares = least_squares(problem);
+    const evidence::LeastSquaresProblem problem = line(10);
+    const evidence::LeastSquaresFit robust = evidence::least_squares(problem, options);
+    const evidence::LeastSquaresFit squares = evidence::least_squares(problem);
     CHECK(std::abs(robust.x[0] - 2.0) < 0.1);
     CHECK(std::abs(squares.x[0] - 2.0) > 0.4);
     CHECK(robust.weights[0] < 0.1);
@@ -66,9 +67,9 @@ TEST_CASE("outliers hardly move a robust fit, and are told by their weights") {
 }
 
 TEST_CASE("a bound holds and the other parameters settle beside it") {
-  LeastSquaresProblem problem = line(0);
+  evidence::LeastSquaresProblem problem = line(0);
   problem.parameters[0].high = 1.0;
-  const LeastSquaresFit fit = least_squares(problem);
+  const evidence::LeastSquaresFit fit = evidence::least_squares(problem);
   CHECK(fit.x[0] == 1.0);
   CHECK(fit.at_bound[0]);
   CHECK_FALSE(fit.at_bound[1]);
@@ -86,16 +87,16 @@ TEST_CASE("a bound holds and the other parameters settle beside it") {
 }
 
 TEST_CASE("priors decide where the data are silent, and the report says so") {
-  LeastSquaresProblem problem = line(0);
+  evidence::LeastSquaresProblem problem = line(0);
   problem.parameters.push_back(parameter(3.0, 0.5));  // in no residual
-  const LeastSquaresFit fit = least_squares(problem);
+  const evidence::LeastSquaresFit fit = evidence::least_squares(problem);
   CHECK(fit.x[2] == 3.0);
   CHECK(fit.standard_errors[2] == Approx(0.5));
   CHECK(fit.determined[2] == Approx(0.0).margin(1e-9));
   CHECK(fit.rank == 2);
 
   problem.parameters[2] = parameter(3.0);  // and without a prior
-  const LeastSquaresFit lost = least_squares(problem);
+  const evidence::LeastSquaresFit lost = evidence::least_squares(problem);
   CHECK(lost.x[2] == 3.0);
   CHECK(std::isinf(lost.standard_errors[2]));
   CHECK(lost.determined[2] == 0.0);
@@ -103,32 +104,32 @@ TEST_CASE("priors decide where the data are silent, and the report says so") {
 }
 
 TEST_CASE("of two parameters that act alike only the sum is known") {
-  LeastSquaresProblem problem;
+  evidence::LeastSquaresProblem problem;
   problem.parameters = {parameter(0.0), parameter(0.0)};
   problem.residuals = 10;
   problem.evaluate = [](std::span<const double> x, std::span<double> r) {
     for (double& value : r) value = x[0] + x[1] - 4.0;
   };
-  const LeastSquaresFit fit = least_squares(problem);
+  const evidence::LeastSquaresFit fit = evidence::least_squares(problem);
   CHECK(fit.rank == 1);
   CHECK(fit.x[0] + fit.x[1] == Approx(4.0));
   CHECK(std::isinf(fit.standard_errors[0]));
   CHECK(std::isinf(fit.standard_errors[1]));
 
   problem.parameters = {parameter(1.0, 0.1), parameter(1.0, 1.0)};
-  const LeastSquaresFit shared = least_squares(problem);
+  const evidence::LeastSquaresFit shared = evidence::least_squares(problem);
   // The surer one moves less: in the ratio of the variances.
   CHECK((shared.x[1] - 1.0) / (shared.x[0] - 1.0) == Approx(100.0).epsilon(1e-6));
   CHECK(shared.correlations[1] < -0.2);
 }
 
 TEST_CASE("a fit without parameters is its residuals") {
-  LeastSquaresProblem problem;
+  evidence::LeastSquaresProblem problem;
   problem.residuals = 4;
   problem.evaluate = [](std::span<const double>, std::span<double> r) {
     for (double& value : r) value = 2.0;
   };
-  const LeastSquaresFit fit = least_squares(problem);
+  const evidence::LeastSquaresFit fit = evidence::least_squares(problem);
   CHECK(fit.converged);
   CHECK(fit.rank == 0);
   CHECK(fit.residual_sd == Approx(2.0));

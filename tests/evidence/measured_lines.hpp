@@ -30,11 +30,11 @@ inline std::string line_of(
 }
 
 inline Scenario scenario_of(const std::string& line) {
-  return parse_measurements(line, "m.jsonl").measurements.front().scenario;
+  return evidence::parse_measurements(line, "m.jsonl").measurements.front().scenario;
 }
 
 inline StepResult simulated(const Scenario& scenario) {
-  return simulate(resolve(with_reported_software(scenario)));
+  return simulator::simulate(resolve(with_reported_software(scenario)));
 }
 
 }  // namespace zeroplan::test

@@ -15,9 +15,9 @@
 namespace zeroplan::test {
 namespace {
 
-std::vector<OpenKey> open_keys_of(const Scenario& scenario) {
+std::vector<evidence::OpenKey> open_keys_of(const Scenario& scenario) {
   const Plan plan = resolve(with_reported_software(scenario));
-  return open_keys(scenario, plan, simulate(plan));
+  return evidence::open_keys(scenario, plan, simulator::simulate(plan));
 }
 
 }  // namespace
@@ -29,8 +29,8 @@ TEST_CASE("who has no switch for checkpointing leaves none open") {
     Scenario scenario = scenario_of(line_of("a", workload, R"("mfu":0.1)"));
     scenario.set(ScenarioKey::model, Json("llama-2-7b"), {"", ""});
     scenario.set(ScenarioKey::cluster, Json(cluster), {"", ""});
-    const std::vector<OpenKey> keys = open_keys_of(scenario);
-    return std::any_of(keys.begin(), keys.end(), [](const OpenKey& key) {
+    const std::vector<evidence::OpenKey> keys = open_keys_of(scenario);
+    return std::any_of(keys.begin(), keys.end(), [](const evidence::OpenKey& key) {
       return key.name == "activation_checkpointing";
     });
   };
@@ -49,20 +49,20 @@ TEST_CASE("an open key widens the interval to its other values and leaves the de
       R"("micro_batch_size":8,"gradient_accumulation_steps":1,"precision":"bf16",)"
       R"("attention":"sdpa","frontend":"hf-trainer","fused_loss":false)";
   const Scenario scenario = scenario_of(line_of("a", open, measured));
-  const std::vector<OpenKey> keys = open_keys_of(scenario);
+  const std::vector<evidence::OpenKey> keys = open_keys_of(scenario);
   std::vector<std::string> named;
-  for (const OpenKey& key : keys) {
+  for (const evidence::OpenKey& key : keys) {
     if (!key.is_quiet) named.push_back(key.name);
   }
   CHECK(named == std::vector<std::string>{"activation_checkpointing"});
 
   Scenario checkpointed = scenario;
   checkpointed.set(ScenarioKey::activation_checkpointing, Json("full"), {"", ""});
-  const ScenarioPrediction prediction = predict_scenario(scenario);
+  const evidence::ScenarioPrediction prediction = evidence::predict_scenario(scenario);
   const StepResult without = simulated(scenario);
   const StepResult with = simulated(checkpointed);
   REQUIRE(with.gpu.peak_allocated < without.gpu.peak_allocated);
-  const auto& peak = prediction.of(Metric::peak_allocated_bytes);
+  const auto& peak = prediction.of(evidence::Metric::peak_allocated_bytes);
   REQUIRE(peak);
   CHECK(peak->value == static_cast<double>(without.gpu.peak_allocated.count()));
   // Half of runs have either: 5 % of all are 10 % of one.
@@ -75,7 +75,7 @@ TEST_CASE("an open key widens the interval to its other values and leaves the de
   REQUIRE(without.fit_probability > 0.999);
   CHECK(peak->low == Approx(tenth(with.peak_allocated_interval, -1.0)).epsilon(1e-3));
   CHECK(peak->high == Approx(tenth(without.peak_allocated_interval, 1.0)).epsilon(1e-3));
-  const auto& step = prediction.of(Metric::step_seconds);
+  const auto& step = prediction.of(evidence::Metric::step_seconds);
   CHECK(step->low == Approx(without.step_interval.low.seconds()));
   CHECK(step->high == Approx(with.step_interval.high.seconds()));
   REQUIRE(prediction.not_stated.size() == 1);
@@ -96,15 +96,15 @@ TEST_CASE("the probability that a scenario fits is the mean over its open keys' 
   const double without = simulated(scenario).fit_probability;
   const double with = simulated(checkpointed).fit_probability;
   REQUIRE(with > without + 0.1);
-  const ScenarioPrediction prediction = predict_scenario(scenario);
+  const evidence::ScenarioPrediction prediction = evidence::predict_scenario(scenario);
   CHECK(prediction.fit_probability == Approx(0.5 * (without + with)));
   CHECK_FALSE(prediction.fits);
   // A row has the mean, not the default's.
-  const ValidationReport report =
-      validate({parse_measurements(line_of("a", open, R"("fits":true)", cluster), "m.jsonl")});
-  CHECK(
-      report.rows[0].probability ==
-      predict_scenario(scenario_of(line_of("a", open, R"("fits":true)", cluster))).fit_probability);
+  const evidence::ValidationReport report = evidence::validate(
+      {evidence::parse_measurements(line_of("a", open, R"("fits":true)", cluster), "m.jsonl")});
+  CHECK(report.rows[0].probability ==
+        evidence::predict_scenario(scenario_of(line_of("a", open, R"("fits":true)", cluster)))
+            .fit_probability);
 }
 
 TEST_CASE("of a run it is likely that it had a value with which it can run") {
@@ -124,17 +124,18 @@ TEST_CASE("of a run it is likely that it had a value with which it can run") {
   REQUIRE(simulated(scenario).fit_probability < 0.05);
   REQUIRE(with.fit_probability > 0.9);
 
-  const ScenarioPrediction prediction = predict_scenario(scenario);
-  const auto likely = prediction.likely[static_cast<std::size_t>(Metric::peak_allocated_bytes)];
+  const evidence::ScenarioPrediction prediction = evidence::predict_scenario(scenario);
+  const auto likely =
+      prediction.likely[static_cast<std::size_t>(evidence::Metric::peak_allocated_bytes)];
   CHECK(likely->value == static_cast<double>(with.gpu.peak_allocated.count()));
   CHECK(prediction.likely_values == std::vector<std::string>{"activation_checkpointing full"});
   // The interval is of runs: the default, which cannot, has no part in it.
-  const auto& shown = *prediction.of(Metric::peak_allocated_bytes);
+  const auto& shown = *prediction.of(evidence::Metric::peak_allocated_bytes);
   CHECK(shown.low <= likely->value);
   CHECK(shown.high >= likely->value);
   CHECK(shown.high < 1.2 * likely->value);
   // The default is predicted all the same, and whether it fits is not concluded from that it ran.
-  CHECK(prediction.of(Metric::peak_allocated_bytes)->value > likely->value);
+  CHECK(prediction.of(evidence::Metric::peak_allocated_bytes)->value > likely->value);
   CHECK(prediction.fit_probability < 0.6);
 }
 
@@ -143,8 +144,8 @@ TEST_CASE("the default stays where a run tells nothing of it") {
       line_of("a", R"("micro_batch_size":1,"precision":"bf16")", R"("step_seconds":1)", ""));
   const StepResult defaults = simulated(scenario);
   REQUIRE(defaults.fit_probability > 0.99);
-  const ScenarioPrediction prediction = predict_scenario(scenario);
-  const auto likely = prediction.likely[static_cast<std::size_t>(Metric::step_seconds)];
+  const evidence::ScenarioPrediction prediction = evidence::predict_scenario(scenario);
+  const auto likely = prediction.likely[static_cast<std::size_t>(evidence::Metric::step_seconds)];
   CHECK(likely->value == defaults.step.total.seconds());
   CHECK(prediction.likely_values.empty());
 }
@@ -152,9 +153,9 @@ TEST_CASE("the default stays where a run tells nothing of it") {
 TEST_CASE("the weights of an open key's values are shares of one") {
   const Scenario scenario =
       scenario_of(line_of("a", R"("micro_batch_size":1)", R"("mfu":0.1)", ""));
-  for (const OpenKey& key : open_keys_of(scenario)) {
+  for (const evidence::OpenKey& key : open_keys_of(scenario)) {
     CHECK(key.default_weight() > 0.0);
-    for (const Alternative& other : key.alternatives) CHECK(other.weight > 0.0);
+    for (const evidence::Alternative& other : key.alternatives) CHECK(other.weight > 0.0);
   }
 }
 
@@ -165,7 +166,7 @@ TEST_CASE("a fused loss is the likelier the less the logits fit beside the rest"
     scenario.set(ScenarioKey::cluster, Json("1x8xH100-80G"), {"", ""});
     scenario.set(ScenarioKey::sequence_length, Json(tokens), {"", ""});
     const Plan plan = resolve(with_reported_software(scenario));
-    return fused_loss_weight(plan, simulate(plan));
+    return evidence::fused_loss_weight(plan, simulator::simulate(plan));
   };
   CHECK(weight(512) == 0.1);
   CHECK(weight(32768) > 0.5);
@@ -188,8 +189,8 @@ TEST_CASE("every open key moves its end of the interval") {
   const StepResult checkpointed = peak_with(ScenarioKey::activation_checkpointing, "full");
   const StepResult eager = peak_with(ScenarioKey::attention, "eager");
   REQUIRE(eager.gpu.peak_allocated > defaults.gpu.peak_allocated);
-  const ScenarioPrediction prediction = predict_scenario(scenario);
-  const auto& peak = prediction.of(Metric::peak_allocated_bytes);
+  const evidence::ScenarioPrediction prediction = evidence::predict_scenario(scenario);
+  const auto& peak = prediction.of(evidence::Metric::peak_allocated_bytes);
   CHECK(peak->value == static_cast<double>(defaults.gpu.peak_allocated.count()));
   CHECK(peak->low <= static_cast<double>(checkpointed.gpu.peak_allocated.count()));
   CHECK(peak->high >= static_cast<double>(defaults.gpu.peak_allocated.count()));
@@ -210,20 +211,20 @@ TEST_CASE("of a pipeline the first stage may be shown, which changes no verdict"
       R"("measured":{"peak_total_bytes":9000000000}})"
       "\n";
   const Scenario scenario = scenario_of(line);
-  const std::vector<OpenKey> keys = open_keys_of(scenario);
+  const std::vector<evidence::OpenKey> keys = open_keys_of(scenario);
   const auto stage = std::find_if(
-      keys.begin(), keys.end(), [](const OpenKey& key) { return key.name == "stage"; });
+      keys.begin(), keys.end(), [](const evidence::OpenKey& key) { return key.name == "stage"; });
   REQUIRE(stage != keys.end());
   CHECK(stage->is_quiet);
   Plan plan = resolve(with_reported_software(scenario));
-  const StepResult worst = simulate(plan);
+  const StepResult worst = simulator::simulate(plan);
   stage->alternatives.front().change(plan);
-  const StepResult first = simulate(plan);
+  const StepResult first = simulator::simulate(plan);
   CHECK(first.gpu.peak_total < worst.gpu.peak_total);
   CHECK(first.fit_probability == worst.fit_probability);
   CHECK(first.step.total == worst.step.total);
   CHECK(sum(first.gpu.breakdown_at_peak) == first.gpu.peak_total);
-  const auto& peak = predict_scenario(scenario).of(Metric::peak_total_bytes);
+  const auto& peak = evidence::predict_scenario(scenario).of(evidence::Metric::peak_total_bytes);
   CHECK(peak->value == static_cast<double>(worst.gpu.peak_total.count()));
   CHECK(peak->low < static_cast<double>(first.gpu.peak_total.count()));
   CHECK(peak->high > static_cast<double>(worst.gpu.peak_total.count()));
@@ -232,7 +233,7 @@ TEST_CASE("of a pipeline the first stage may be shown, which changes no verdict"
 TEST_CASE("everything that has alternatives is listed where nothing is stated") {
   const Scenario scenario =
       scenario_of(line_of("a", R"("micro_batch_size":1)", R"("mfu":0.1)", ""));
-  const ScenarioPrediction prediction = predict_scenario(scenario);
+  const evidence::ScenarioPrediction prediction = evidence::predict_scenario(scenario);
   const std::vector<std::string> expected = {"attention",
                                              "activation_checkpointing",
                                              "precision",
@@ -240,7 +241,7 @@ TEST_CASE("everything that has alternatives is listed where nothing is stated") 
                                              "frontend",
                                              "ds_config"};
   CHECK(prediction.not_stated == expected);
-  const auto& peak = prediction.of(Metric::peak_allocated_bytes);
+  const auto& peak = prediction.of(evidence::Metric::peak_allocated_bytes);
   CHECK(peak->low < 0.8 * peak->value);
   CHECK(peak->high > 1.5 * peak->value);  // stage 0 in fp32
 }

@@ -11,10 +11,10 @@ namespace {
 
 using namespace std::string_literals;
 using zeroplan::InputError;
-using zeroplan::Measurement;
-using zeroplan::Metric;
-using zeroplan::Pickle;
-using zeroplan::PickleWriter;
+using zeroplan::evidence::Measurement;
+using zeroplan::evidence::Metric;
+using zeroplan::evidence::Pickle;
+using zeroplan::simulator::PickleWriter;
 using zeroplan::test::measure;
 using zeroplan::test::notes_have;
 using zeroplan::test::value_of;

@@ -12,18 +12,18 @@
 
 namespace {
 
-using zeroplan::ErrorSummary;
 using zeroplan::Json;
-using zeroplan::Metric;
-using zeroplan::parse_measurements;
 using zeroplan::Plan;
 using zeroplan::Scenario;
 using zeroplan::ScenarioKey;
-using zeroplan::ScenarioPrediction;
 using zeroplan::StepResult;
-using zeroplan::ValidatedRow;
-using zeroplan::ValidateOptions;
-using zeroplan::ValidationReport;
+using zeroplan::evidence::ErrorSummary;
+using zeroplan::evidence::Metric;
+using zeroplan::evidence::parse_measurements;
+using zeroplan::evidence::ScenarioPrediction;
+using zeroplan::evidence::ValidatedRow;
+using zeroplan::evidence::ValidateOptions;
+using zeroplan::evidence::ValidationReport;
 using zeroplan::test::kSoftware;
 using zeroplan::test::kStated;
 using zeroplan::test::line_of;
@@ -58,7 +58,7 @@ ValidatedRow verdict(std::size_t scenario, bool ran, double probability, double 
 }
 
 ValidationReport report_of(const std::string& lines, const ValidateOptions& options = {}) {
-  return zeroplan::validate({parse_measurements(lines, "m.jsonl")}, options);
+  return zeroplan::evidence::validate({parse_measurements(lines, "m.jsonl")}, options);
 }
 
 const ValidatedRow& find_row(const ValidationReport& report, const std::string& id, Metric metric) {
@@ -76,10 +76,11 @@ std::string published() { return ZEROPLAN_SOURCE_DIR "/tests/evidence/data/publi
 TEST_CASE("a summary has median and percentile of absolute errors, bias, coverage and width") {
   // Errors: -0.2, 0.05, 0.1, 0.5, in another order. Intervals are 10 % on each side of the
   // prediction.
-  const ErrorSummary errors = zeroplan::summarize({row(0, Metric::step_seconds, 1.1, 1.0),
-                                                   row(1, Metric::step_seconds, 0.8, 1.0),
-                                                   row(2, Metric::step_seconds, 1.5, 1.0),
-                                                   row(3, Metric::step_seconds, 1.05, 1.0)});
+  const ErrorSummary errors =
+      zeroplan::evidence::summarize({row(0, Metric::step_seconds, 1.1, 1.0),
+                                     row(1, Metric::step_seconds, 0.8, 1.0),
+                                     row(2, Metric::step_seconds, 1.5, 1.0),
+                                     row(3, Metric::step_seconds, 1.05, 1.0)});
   CHECK(errors.rows == 4);
   CHECK(errors.median_abs_error == Approx(0.15));  // between 0.1 and 0.2
   CHECK(errors.p95_abs_error == Approx(0.455));    // rank 2.85: 0.2 + 0.85 * 0.3
@@ -91,28 +92,28 @@ TEST_CASE("a summary has median and percentile of absolute errors, bias, coverag
 TEST_CASE("repeats count once, against their median") {
   // 2.0 against 1.0, 2.0 and 4.0: no error against the median.
   const std::vector<ValidatedRow> scored =
-      zeroplan::scored_rows({row(0, Metric::peak_total_bytes, 2.0, 1.0),
-                             row(0, Metric::peak_total_bytes, 2.0, 4.0),
-                             row(1, Metric::peak_total_bytes, 3.0, 2.0),
-                             row(0, Metric::peak_total_bytes, 2.0, 2.0)});
+      zeroplan::evidence::scored_rows({row(0, Metric::peak_total_bytes, 2.0, 1.0),
+                                       row(0, Metric::peak_total_bytes, 2.0, 4.0),
+                                       row(1, Metric::peak_total_bytes, 3.0, 2.0),
+                                       row(0, Metric::peak_total_bytes, 2.0, 2.0)});
   REQUIRE(scored.size() == 2);
   CHECK(scored[0].measured == 2.0);
   CHECK(*scored[0].error == 0.0);
   CHECK(scored[0].inside_interval);
   CHECK(*scored[1].error == Approx(0.5));
-  CHECK(zeroplan::summarize(scored).median_abs_error == Approx(0.25));
+  CHECK(zeroplan::evidence::summarize(scored).median_abs_error == Approx(0.25));
 }
 
 TEST_CASE("a scenario counts with one time metric, and rates of work do not count") {
   const std::vector<ValidatedRow> scored =
-      zeroplan::scored_rows({row(0, Metric::samples_per_second, 1, 1),
-                             row(0, Metric::tokens_per_second_per_gpu, 1, 1),
-                             row(0, Metric::mfu, 1, 1),
-                             row(1, Metric::tokens_per_second_per_gpu, 1, 1),
-                             row(1, Metric::step_seconds, 1, 1),
-                             row(1, Metric::static_allocated_bytes, 1, 1),
-                             row(2, Metric::samples_per_second, 1, 1),
-                             row(2, Metric::max_micro_batch_size, 1, 1)});
+      zeroplan::evidence::scored_rows({row(0, Metric::samples_per_second, 1, 1),
+                                       row(0, Metric::tokens_per_second_per_gpu, 1, 1),
+                                       row(0, Metric::mfu, 1, 1),
+                                       row(1, Metric::tokens_per_second_per_gpu, 1, 1),
+                                       row(1, Metric::step_seconds, 1, 1),
+                                       row(1, Metric::static_allocated_bytes, 1, 1),
+                                       row(2, Metric::samples_per_second, 1, 1),
+                                       row(2, Metric::max_micro_batch_size, 1, 1)});
   REQUIRE(scored.size() == 4);
   CHECK(scored[0].metric == Metric::tokens_per_second_per_gpu);
   CHECK(scored[1].metric == Metric::step_seconds);
@@ -121,16 +122,16 @@ TEST_CASE("a scenario counts with one time metric, and rates of work do not coun
 }
 
 TEST_CASE("verdicts are counted at probability 0.5, wrong ones at the confidence") {
-  const zeroplan::VerdictSummary verdicts =
-      zeroplan::summarize_verdicts({verdict(0, true, 0.6, 0.10),
-                                    verdict(1, true, 0.4),
-                                    verdict(2, false, 0.96),
-                                    verdict(3, false, 0.94),
-                                    verdict(4, false, 0.1),
-                                    verdict(5, true, 0.99, 0.15),
-                                    verdict(6, true, 0.90, 0.40),
-                                    verdict(6, true, 0.90, 0.40)},
-                                   0.95);
+  const zeroplan::evidence::VerdictSummary verdicts =
+      zeroplan::evidence::summarize_verdicts({verdict(0, true, 0.6, 0.10),
+                                              verdict(1, true, 0.4),
+                                              verdict(2, false, 0.96),
+                                              verdict(3, false, 0.94),
+                                              verdict(4, false, 0.1),
+                                              verdict(5, true, 0.99, 0.15),
+                                              verdict(6, true, 0.90, 0.40),
+                                              verdict(6, true, 0.90, 0.40)},
+                                             0.95);
   CHECK(verdicts.rows == 7);
   CHECK(verdicts.right == 4);  // 0, 4, 5, 6
   CHECK(verdicts.failed == 3);
@@ -200,7 +201,7 @@ TEST_CASE("lines with the same scenario are repeats, whatever the order of their
   CHECK(report.summary[1].errors.rows == 1);
   CHECK(report.summary[2].source == "y");
   CHECK(report.summary[2].errors.rows == 2);
-  CHECK(zeroplan::scored_rows(report.rows)[0].measured == 2.0);
+  CHECK(zeroplan::evidence::scored_rows(report.rows)[0].measured == 2.0);
 }
 
 TEST_CASE("a scenario without model, GPU, sequence length or micro-batch is skipped") {
@@ -257,13 +258,13 @@ TEST_CASE("the largest micro-batch is searched, and needs none stated") {
 
 TEST_CASE("recomputation adds a forward pass of the blocks") {
   Scenario scenario = scenario_of(line_of("a", kStated, R"("mfu":0.1)"));
-  CHECK(zeroplan::recomputation_factor(zeroplan::resolve(scenario)) == 1.0);
+  CHECK(zeroplan::evidence::recomputation_factor(zeroplan::resolve(scenario)) == 1.0);
   scenario.set(ScenarioKey::activation_checkpointing, Json("full"), {"", ""});
   // gpt2: 12 blocks of 7,087,872 of 124,439,808 parameters, hidden 768, 512 tokens.
   const double attention = 12.0 * 768.0 * 512.0;
   const double model = 6.0 * 124439808.0 + 12.0 * attention;
   const double again = 2.0 * 12.0 * 7087872.0 + 4.0 * attention;
-  CHECK(zeroplan::recomputation_factor(zeroplan::resolve(scenario)) ==
+  CHECK(zeroplan::evidence::recomputation_factor(zeroplan::resolve(scenario)) ==
         Approx((model + again) / model));
 }
 
@@ -286,17 +287,18 @@ TEST_CASE("tiers choose the measurements that count") {
 }
 
 TEST_CASE("published measurements give the same report on one thread and on three") {
-  const zeroplan::MeasurementFile file = zeroplan::read_measurements(published());
+  const zeroplan::evidence::MeasurementFile file =
+      zeroplan::evidence::read_measurements(published());
   REQUIRE(file.bad_lines.empty());
   REQUIRE(file.measurements.size() == 8);
   ValidateOptions options;
-  const ValidationReport one = zeroplan::validate({file}, options);
+  const ValidationReport one = zeroplan::evidence::validate({file}, options);
   options.jobs = 3;
-  const ValidationReport three = zeroplan::validate({file}, options);
-  CHECK(zeroplan::to_json(one).dump() == zeroplan::to_json(three).dump());
+  const ValidationReport three = zeroplan::evidence::validate({file}, options);
+  CHECK(zeroplan::evidence::to_json(one).dump() == zeroplan::evidence::to_json(three).dump());
   CHECK(one.rows.size() + one.skipped.size() > 8);
   for (const ValidatedRow& found : one.rows) {
-    INFO(found.id << " " << zeroplan::name(found.metric));
+    INFO(found.id << " " << zeroplan::evidence::name(found.metric));
     CHECK(std::isfinite(found.predicted));
     if (found.metric == Metric::fits) continue;
     // The default may be nothing that can have run.
@@ -310,7 +312,7 @@ TEST_CASE("the document has the contract's fields") {
   const ValidationReport report =
       report_of(line_of("a", kStated, R"("step_seconds":1,"fits":true)") +
                 line_of("b", R"("engine":"other","micro_batch_size":1)", R"("step_seconds":1)"));
-  const Json document = zeroplan::to_json(report);
+  const Json document = zeroplan::evidence::to_json(report);
   CHECK(document.find("schema")->as_string() == "zeroplan.validate/1");
   REQUIRE(document.find("rows")->items().size() == 2);
   const Json& step = document.find("rows")->items()[0];

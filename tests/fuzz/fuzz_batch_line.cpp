@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (fuzz::opens_files(scenario)) return;
     const zeroplan::Plan plan = resolve(scenario);
     if (!fuzz::is_small(plan)) return;
-    zeroplan::SimulateOptions options;
+    zeroplan::simulator::SimulateOptions options;
     options.verdict_alone = true;
     options.other_networks = false;
     const zeroplan::StepResult result = simulate(plan, options);

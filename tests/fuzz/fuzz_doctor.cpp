@@ -12,12 +12,12 @@ namespace fuzz = zeroplan::fuzz;
 namespace {
 
 using zeroplan::Bytes;
-using zeroplan::DoctorFinding;
 using zeroplan::Json;
-using zeroplan::MachineState;
-using zeroplan::PlanNeeds;
-using zeroplan::Questions;
-using zeroplan::RecordingProbe;
+using zeroplan::cli::DoctorFinding;
+using zeroplan::cli::MachineState;
+using zeroplan::cli::PlanNeeds;
+using zeroplan::cli::Questions;
+using zeroplan::cli::RecordingProbe;
 
 PlanNeeds large_plan() {
   PlanNeeds needs;
@@ -42,7 +42,8 @@ Questions all_questions() {
 
 std::string said_of(const MachineState& machine, bool planned) {
   std::string said;
-  const auto findings = examine(machine, planned ? std::optional(large_plan()) : std::nullopt);
+  const auto findings =
+      zeroplan::cli::examine(machine, planned ? std::optional(large_plan()) : std::nullopt);
   for (const DoctorFinding& finding : findings) {
     fuzz::require(!finding.code.empty() && !finding.message.empty() && !finding.reason.empty(),
                   "a finding without a name, a message or a reason");
@@ -57,11 +58,11 @@ std::string said_of(const MachineState& machine, bool planned) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::reads([&] {
     const auto document = zeroplan::parse_json(fuzz::text_of(data, size), "machine.json");
-    RecordingProbe probe(recorded_probe(document));
-    const MachineState machine = look_at(probe, all_questions());
-    auto again =
-        zeroplan::recorded_probe(zeroplan::parse_json(probe.recording().dump(2), "recording.json"));
-    const MachineState same = look_at(*again, all_questions());
+    RecordingProbe probe(zeroplan::cli::recorded_probe(document));
+    const MachineState machine = zeroplan::cli::look_at(probe, all_questions());
+    auto again = zeroplan::cli::recorded_probe(
+        zeroplan::parse_json(probe.recording().dump(2), "recording.json"));
+    const MachineState same = zeroplan::cli::look_at(*again, all_questions());
     for (const bool planned : {false, true}) {
       fuzz::require(said_of(machine, planned) == said_of(same, planned),
                     "a recording that was recorded again is another machine");

@@ -10,7 +10,7 @@ namespace {
 
 std::string as_json(std::string_view log) {
   std::string text;
-  for (const zeroplan::OomEvent& event : zeroplan::read_oom_text(log)) {
+  for (const zeroplan::evidence::OomEvent& event : zeroplan::evidence::read_oom_text(log)) {
     text += to_json(event).dump() + "\n";
   }
   return text;
@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   int line_count = 1;
   for (const char c : lines) line_count += c == '\n' ? 1 : 0;
   int last_line = 0;
-  for (const zeroplan::OomEvent& event : zeroplan::read_oom_text(log)) {
+  for (const zeroplan::evidence::OomEvent& event : zeroplan::evidence::read_oom_text(log)) {
     fuzz::require(event.line >= last_line, "events out of order");
     fuzz::require(event.line >= 1 && event.line <= line_count, "an event in no line");
     fuzz::require(event.times >= 1, "an event told no time");
@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       fuzz::require(reserved->bytes >= zeroplan::Bytes::zero(), "negative memory");
     }
   }
-  const std::string plain = zeroplan::without_escapes(std::string(log));
+  const std::string plain = zeroplan::evidence::without_escapes(std::string(log));
   fuzz::require(as_json(plain) == as_json(log), "escape sequences change the reading");
   std::string windows;
   for (const char c : plain) windows += c == '\n' ? std::string("\r\n") : std::string(1, c);

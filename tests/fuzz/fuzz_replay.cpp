@@ -5,10 +5,10 @@
 namespace fuzz = zeroplan::fuzz;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const zeroplan::ReplayReport report =
-      zeroplan::replay_text(fuzz::text_of(data, size), "traces.jsonl");
+  const zeroplan::evidence::ReplayReport report =
+      zeroplan::evidence::replay_text(fuzz::text_of(data, size), "traces.jsonl");
   for (const auto& problem : report.bad_lines) fuzz::check_message(problem);
   fuzz::require(report.reproduced <= report.configurations, "more reproduced than read");
-  zeroplan::to_json(report).dump();
+  to_json(report).dump();
   return 0;
 }

@@ -12,11 +12,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text = fuzz::text_of(data, size);
   fuzz::reads([&] {
     const Scenario scenario = parse_scenario(zeroplan::parse_json(text, "scenario.json"));
-    const Json said = said_document(scenario);
+    const Json said = zeroplan::evidence::said_document(scenario);
     const std::string printed = said.dump();
     const Scenario again = parse_scenario(zeroplan::parse_json(printed, "printed.json"));
-    fuzz::require(said_document(again) == said, "what was said reads differently");
-    fuzz::require(said_document(overlay(scenario, again)) == said, "saying it twice changes it");
+    fuzz::require(zeroplan::evidence::said_document(again) == said,
+                  "what was said reads differently");
+    fuzz::require(zeroplan::evidence::said_document(overlay(scenario, again)) == said,
+                  "saying it twice changes it");
   });
   if (text.empty()) return 0;
   // The same bytes as a flag's text: the first one chooses the flag.

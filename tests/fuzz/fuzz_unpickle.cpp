@@ -9,20 +9,21 @@ namespace fuzz = zeroplan::fuzz;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes = fuzz::text_of(data, size);
   fuzz::reads([&] {
-    const zeroplan::Pickle pickle = zeroplan::Pickle::parse(bytes, "fuzz.pickle");
+    const zeroplan::evidence::Pickle pickle =
+        zeroplan::evidence::Pickle::parse(bytes, "fuzz.pickle");
     fuzz::require(pickle.size() <= size, "more values than bytes");
     fuzz::require(pickle.root() < pickle.size(), "no root");
-    for (zeroplan::Pickle::Ref value = 0; value < pickle.size(); ++value) {
-      for (const zeroplan::Pickle::Ref item : pickle.items(value)) {
+    for (zeroplan::evidence::Pickle::Ref value = 0; value < pickle.size(); ++value) {
+      for (const zeroplan::evidence::Pickle::Ref item : pickle.items(value)) {
         fuzz::require(item < pickle.size(), "an item that is not there");
       }
     }
   });
   fuzz::reads([&] {
-    zeroplan::RunFindings findings("fuzz.pickle");
-    zeroplan::read_memory_snapshot(bytes, findings);
-    for (const zeroplan::Series& series : findings.series()) {
-      for (const zeroplan::Sample& sample : series.samples) {
+    zeroplan::evidence::RunFindings findings("fuzz.pickle");
+    zeroplan::evidence::read_memory_snapshot(bytes, findings);
+    for (const zeroplan::evidence::Series& series : findings.series()) {
+      for (const zeroplan::evidence::Sample& sample : series.samples) {
         fuzz::require(sample.value > 0.0, "a sample that is no amount of memory");
       }
     }

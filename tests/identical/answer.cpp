@@ -26,7 +26,7 @@ void add_programs(const Plan& plan,
                   std::optional<int> rank,
                   Fingerprint& print) {
   if (rank) *rank %= partition_ranks(plan.engine);
-  for (const PlannedRank& planned : write_rank_programs(plan, work, rank)) {
+  for (const simulator::PlannedRank& planned : simulator::write_rank_programs(plan, work, rank)) {
     const Fingerprint one = fingerprint(planned.program);
     print.add(one.high);
     print.add(one.low);
@@ -39,7 +39,7 @@ std::string hash_of_programs(const Plan& plan, std::optional<int> rank) {
     for (const StageWork& stage : stage_works(plan)) {
       add_programs(stage.plan, stage.work, std::nullopt, print);
     }
-  } else if (is_simulated(plan)) {
+  } else if (simulator::is_simulated(plan)) {
     add_programs(plan, step_work(plan), rank, print);
   } else {
     return "-";
@@ -99,7 +99,7 @@ Answer answer_to(std::string id, const Scenario& scenario, std::optional<int> ra
   answer.line.id = std::move(id);
   try {
     Plan plan = resolve(scenario);
-    SimulateOptions options;
+    simulator::SimulateOptions options;
     options.rank = rank;
     answer.result = simulate(plan, options);
     fill(answer.result, answer.line);

@@ -18,25 +18,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<MeasurementFile> read_files() {
+std::vector<evidence::MeasurementFile> read_files() {
   std::vector<fs::path> paths;
   for (const char* folder : {"groundtruth", "groundtruth_modern"}) {
     for (const auto& entry : fs::directory_iterator(testing::data_path(folder))) {
       if (entry.path().extension() == ".jsonl") paths.push_back(entry.path());
     }
   }
-  std::vector<MeasurementFile> files;
+  std::vector<evidence::MeasurementFile> files;
   for (const fs::path& path : paths) {
-    files.push_back(read_measurements(path.string()));
+    files.push_back(evidence::read_measurements(path.string()));
     files.back().file = path.stem().string();
   }
-  std::sort(files.begin(), files.end(), [](const MeasurementFile& a, const MeasurementFile& b) {
-    return a.file < b.file;
-  });
+  std::sort(files.begin(),
+            files.end(),
+            [](const evidence::MeasurementFile& a, const evidence::MeasurementFile& b) {
+              return a.file < b.file;
+            });
   return files;
 }
 
-std::string text_of(const ValidatedRow& row) {
+std::string text_of(const evidence::ValidatedRow& row) {
   return fmt::format("{} {} {} {} {} {} {} {} {}\n",
                      name(row.metric),
                      row.predicted,
@@ -52,10 +54,10 @@ std::string text_of(const ValidatedRow& row) {
 // What `validate` says of each measurement, by "file/id".
 std::map<std::string, std::string> said() {
   std::map<std::string, std::string> texts;
-  for (const ValidatedRow& row : published_report().rows) {
+  for (const evidence::ValidatedRow& row : published_report().rows) {
     texts[row.file + "/" + row.id] += text_of(row);
   }
-  for (const SkippedRow& row : published_report().skipped) {
+  for (const evidence::SkippedRow& row : published_report().skipped) {
     texts[row.file + "/" + row.id] += row.reason + "\n";
   }
   return texts;
@@ -63,13 +65,13 @@ std::map<std::string, std::string> said() {
 
 struct Published {
   std::string id;  // "file/id"
-  const Measurement* measurement = nullptr;
+  const evidence::Measurement* measurement = nullptr;
 };
 
 Line line_of(const Published& one, const std::string& said) {
-  const Measurement& measurement = *one.measurement;
+  const evidence::Measurement& measurement = *one.measurement;
   const std::string id = "published/" + one.id;
-  if (const auto missing = missing_key(measurement.scenario)) {
+  if (const auto missing = evidence::missing_key(measurement.scenario)) {
     Line line;
     line.id = id;
     line.refusal = in_one_line(said.empty() ? *missing : said);
@@ -82,16 +84,16 @@ Line line_of(const Published& one, const std::string& said) {
 
 }  // namespace
 
-const std::vector<MeasurementFile>& published_files() {
-  static const std::vector<MeasurementFile> files = read_files();
+const std::vector<evidence::MeasurementFile>& published_files() {
+  static const std::vector<evidence::MeasurementFile> files = read_files();
   return files;
 }
 
-const ValidationReport& published_report() {
-  static const ValidationReport report = [] {
-    ValidateOptions options;
+const evidence::ValidationReport& published_report() {
+  static const evidence::ValidationReport report = [] {
+    evidence::ValidateOptions options;
     options.jobs = 2;
-    return validate(published_files(), options);
+    return evidence::validate(published_files(), options);
   }();
   return report;
 }
@@ -99,8 +101,8 @@ const ValidationReport& published_report() {
 std::vector<Line> published_lines() {
   const std::map<std::string, std::string> texts = said();
   std::vector<Published> all;
-  for (const MeasurementFile& file : published_files()) {
-    for (const Measurement& measurement : file.measurements) {
+  for (const evidence::MeasurementFile& file : published_files()) {
+    for (const evidence::Measurement& measurement : file.measurements) {
       all.push_back({file.file + "/" + measurement.id, &measurement});
     }
   }

@@ -9,10 +9,10 @@
 namespace zeroplan::identical {
 
 // `file` of each is its name without folder and ending, in ascending order.
-const std::vector<MeasurementFile>& published_files();
+const std::vector<evidence::MeasurementFile>& published_files();
 
 // Of all of them, in their order; made when first asked for, on two threads.
-const ValidationReport& published_report();
+const evidence::ValidationReport& published_report();
 
 // A line for each measurement: what is simulated of the defaults, and as its document that together
 // with all that `validate` says of it.

@@ -40,11 +40,11 @@ bool is_side_file(const std::string& stem) {
 // The measurements of the tables, as "file/id".
 std::set<std::string> scored_measurements() {
   std::set<std::string> ids;
-  for (const MeasurementFile& file : published_files()) {
+  for (const evidence::MeasurementFile& file : published_files()) {
     const bool in_folder =
         fs::exists(testing::data_path("groundtruth") + "/" + file.file + ".jsonl");
     if (!in_folder || is_side_file(file.file)) continue;
-    for (const Measurement& measurement : file.measurements) {
+    for (const evidence::Measurement& measurement : file.measurements) {
       const bool counts = measurement.tier == "A" || measurement.tier == "B";
       if (counts) ids.insert(file.file + "/" + measurement.id);
     }
@@ -53,21 +53,21 @@ std::set<std::string> scored_measurements() {
 }
 
 // What `validate` says of these.
-ValidationReport scored_report() {
+evidence::ValidationReport scored_report() {
   const std::set<std::string> ids = scored_measurements();
-  ValidationReport report;
-  for (const ValidatedRow& row : published_report().rows) {
+  evidence::ValidationReport report;
+  for (const evidence::ValidatedRow& row : published_report().rows) {
     if (ids.count(row.file + "/" + row.id) != 0) report.rows.push_back(row);
   }
-  for (const SkippedRow& row : published_report().skipped) {
+  for (const evidence::SkippedRow& row : published_report().skipped) {
     if (ids.count(row.file + "/" + row.id) != 0) report.skipped.push_back(row);
   }
   return report;
 }
 
 struct Group {
-  std::vector<ValidatedRow> memory;
-  std::vector<ValidatedRow> time;
+  std::vector<evidence::ValidatedRow> memory;
+  std::vector<evidence::ValidatedRow> time;
 };
 using Groups = std::map<std::string, Group>;
 
@@ -76,9 +76,9 @@ enum class Open { defaults, likely };
 
 std::string table_rows(const Groups& groups, Open open) {
   std::string text;
-  const auto cells = [open](const std::vector<ValidatedRow>& rows) {
+  const auto cells = [open](const std::vector<evidence::ValidatedRow>& rows) {
     if (rows.empty()) return std::string(" | | |");
-    const ErrorSummary errors = summarize(rows);
+    const evidence::ErrorSummary errors = summarize(rows);
     const bool likely = open == Open::likely;
     return " " + std::to_string(errors.rows) + " | " +
            percent(likely ? errors.likely_median_abs_error : errors.median_abs_error) + " | " +
@@ -101,32 +101,32 @@ struct Accuracy {
   Groups all;
   Groups by_source;
   Groups by_strategy;
-  VerdictSummary verdicts;
+  evidence::VerdictSummary verdicts;
   std::size_t skipped = 0;
 };
 
-Accuracy accuracy(const ValidationReport& report) {
+Accuracy accuracy(const evidence::ValidationReport& report) {
   Accuracy result;
-  for (const ValidatedRow& row : scored_rows(report.rows)) {
+  for (const evidence::ValidatedRow& row : evidence::scored_rows(report.rows)) {
     if (!row.error) continue;
-    const bool time = is_time(row.metric);
-    if (!time && !is_peak(row.metric)) continue;
+    const bool time = evidence::is_time(row.metric);
+    if (!time && !evidence::is_peak(row.metric)) continue;
     for (Group* group :
          {&result.all["all"], &result.by_source[row.file], &result.by_strategy[row.strategy]}) {
       (time ? group->time : group->memory).push_back(row);
     }
   }
-  result.verdicts = summarize_verdicts(report.rows, 0.95);
+  result.verdicts = evidence::summarize_verdicts(report.rows, 0.95);
   result.skipped = report.skipped.size();
   return result;
 }
 
 // README.md: the strategies, and what verdicts and intervals are worth.
 std::string overview(const Accuracy& accuracy) {
-  const VerdictSummary& verdicts = accuracy.verdicts;
+  const evidence::VerdictSummary& verdicts = accuracy.verdicts;
   const Group& all = accuracy.all.at("all");
-  const auto intervals = [](const std::vector<ValidatedRow>& rows) {
-    const ErrorSummary errors = summarize(rows);
+  const auto intervals = [](const std::vector<evidence::ValidatedRow>& rows) {
+    const evidence::ErrorSummary errors = summarize(rows);
     return percent(errors.interval_coverage) + " (median half-width " +
            percent(errors.median_half_width) + ")";
   };
@@ -142,8 +142,8 @@ std::string overview(const Accuracy& accuracy) {
 // docs/validate.md: the sources, and what lies outside the scored defaults.
 std::string details(const Accuracy& accuracy) {
   const Group& all = accuracy.all.at("all");
-  const auto likely = [](const std::vector<ValidatedRow>& rows) {
-    const ErrorSummary errors = summarize(rows);
+  const auto likely = [](const std::vector<evidence::ValidatedRow>& rows) {
+    const evidence::ErrorSummary errors = summarize(rows);
     return percent(errors.likely_median_abs_error) + " median, " +
            percent(errors.likely_p95_abs_error) + " at 95 %";
   };
@@ -171,9 +171,9 @@ Bounds measured_bounds(const Accuracy& accuracy) {
     for (const auto& item : groups) {
       const std::string& name = item.first;  // clang 14: no bindings in lambdas
       const Group& group = item.second;
-      const auto put = [&](const char* what, const std::vector<ValidatedRow>& rows) {
+      const auto put = [&](const char* what, const std::vector<evidence::ValidatedRow>& rows) {
         if (rows.empty()) return;
-        const ErrorSummary errors = summarize(rows);
+        const evidence::ErrorSummary errors = summarize(rows);
         bounds[name + ", " + what] = {errors.rows, errors.median_abs_error, errors.p95_abs_error};
       };
       put("memory", group.memory);

@@ -21,7 +21,7 @@ std::vector<Rehearsed> lines() {
   std::sort(files.begin(), files.end());
   std::vector<Rehearsed> read;
   for (const fs::path& file : files) {
-    for (Measurement& run : read_measurements(file.string()).measurements) {
+    for (evidence::Measurement& run : evidence::read_measurements(file.string()).measurements) {
       read.push_back({file.stem().string(), std::move(run), {}});
     }
   }

@@ -12,7 +12,7 @@ namespace zeroplan::identical {
 
 struct Rehearsed {
   std::string file;  // "trl"
-  Measurement run;
+  evidence::Measurement run;
   Answer answer;
 };
 

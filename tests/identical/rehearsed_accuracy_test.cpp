@@ -20,11 +20,11 @@ namespace {
 using zeroplan::testing::percent;
 
 bool ran(const Rehearsed& one) {
-  return !one.run.measured.has(Metric::fits) || one.run.measured.fits();
+  return !one.run.measured.has(evidence::Metric::fits) || one.run.measured.fits();
 }
 
 // How far the prediction is from what was measured of it, as a share of that, with its sign.
-double deviation(const Rehearsed& one, Metric metric, Bytes predicted) {
+double deviation(const Rehearsed& one, evidence::Metric metric, Bytes predicted) {
   const auto bytes = static_cast<double>(one.run.measured.bytes(metric).count());
   return static_cast<double>(predicted.count()) / bytes - 1.0;
 }
@@ -33,8 +33,8 @@ double deviation(const Rehearsed& one, Metric metric, Bytes predicted) {
 // (docs/rehearsal.md; half the range is the line's uncertainty), 0 between them.
 double from_nearer_end(const Rehearsed& one) {
   const auto most =
-      static_cast<double>(one.run.measured.bytes(Metric::peak_reserved_bytes).count());
-  const double half = one.run.uncertainty.of(Metric::peak_reserved_bytes).value_or(0.0);
+      static_cast<double>(one.run.measured.bytes(evidence::Metric::peak_reserved_bytes).count());
+  const double half = one.run.uncertainty.of(evidence::Metric::peak_reserved_bytes).value_or(0.0);
   const double least = most * (1.0 - 2.0 * half);
   const auto said = static_cast<double>(one.answer.result.gpu.peak_reserved.count());
   if (said > most) return said / most - 1.0;
@@ -48,13 +48,14 @@ double deviation(const Rehearsed& one, Of what) {
   const GpuMemory& gpu = one.answer.result.gpu;
   switch (what) {
     case Of::allocated:
-      return std::abs(deviation(one, Metric::peak_allocated_bytes, gpu.peak_allocated));
+      return std::abs(deviation(one, evidence::Metric::peak_allocated_bytes, gpu.peak_allocated));
     case Of::reserved:
       return std::abs(from_nearer_end(one));
     case Of::held:
-      return std::abs(deviation(one, Metric::static_allocated_bytes, gpu.static_allocated));
+      return std::abs(
+          deviation(one, evidence::Metric::static_allocated_bytes, gpu.static_allocated));
     case Of::held_below:
-      return deviation(one, Metric::static_allocated_bytes, gpu.static_allocated);
+      return deviation(one, evidence::Metric::static_allocated_bytes, gpu.static_allocated);
   }
   return 0.0;
 }
@@ -157,7 +158,7 @@ std::vector<double> sizes(const Runs& runs, Of what) {
   std::vector<double> values;
   for (const Rehearsed* run : runs) {
     const bool held = what == Of::held || what == Of::held_below;
-    if (held && !run->run.measured.has(Metric::static_allocated_bytes)) continue;
+    if (held && !run->run.measured.has(evidence::Metric::static_allocated_bytes)) continue;
     values.push_back(deviation(*run, what));
   }
   std::sort(values.begin(), values.end());
@@ -197,7 +198,7 @@ std::string group_of(const Rehearsed& one) {
   if (one.file == "lengths") return "lengths that vary";
   const Plan& plan = *one.answer.plan;
   if (plan.workload.method != Method::full) return "LoRA and QLoRA";
-  return strategy_of(plan);
+  return evidence::strategy_of(plan);
 }
 
 std::string row(const std::string& name, const Runs& runs) {

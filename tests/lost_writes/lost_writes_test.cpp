@@ -128,7 +128,7 @@ TEST_CASE("a line that was added is there after any loss, and so are those befor
   }
 }
 
-std::vector<KitFile> kit_of(const std::string& what) {
+std::vector<tuner::KitFile> kit_of(const std::string& what) {
   return {{"PLAN.md", "the plan of " + what},
           {"ds_config.json", "{\"" + what + "\": 1}"},
           {"model/config.json", "{\"model\": \"" + what + "\"}"},
@@ -137,7 +137,7 @@ std::vector<KitFile> kit_of(const std::string& what) {
 
 void write_kit_of(const std::string& what, const std::string& folder, bool force = false) {
   std::ostringstream log;
-  write_kit(kit_of(what), folder, force, log, Translation(Language::en));
+  cli::write_kit(kit_of(what), folder, force, log, cli::Translation(cli::Language::en));
 }
 
 TEST_CASE("a kit whose writing fails leaves the files that were there, and no others") {
@@ -165,14 +165,15 @@ TEST_CASE("a kit whose writing fails leaves the files that were there, and no ot
     if (!threw) write_kit_of("old", folder);
     if (!threw) continue;
     ++failed;
-    for (const KitFile& file : kit_of("old")) {
+    for (const tuner::KitFile& file : kit_of("old")) {
       REQUIRE(text_of(folder + "/" + file.path) == file.text);
     }
     // The list of what is ours may know the new files already.
     REQUIRE(names_in(folder) == names);
   }
   CHECK(failed > 10);
-  for (const KitFile& file : kit_of("new")) CHECK(text_of(folder + "/" + file.path) == file.text);
+  for (const tuner::KitFile& file : kit_of("new"))
+    CHECK(text_of(folder + "/" + file.path) == file.text);
   write_kit_of("newer", folder);
 }
 

@@ -32,8 +32,8 @@ Json large_question(ScenarioGenerator& random) {
 }
 
 // As fit judges where the host memory is not stated.
-SimulateOptions open_host() {
-  SimulateOptions options;
+simulator::SimulateOptions open_host() {
+  simulator::SimulateOptions options;
   return options;
 }
 
@@ -44,19 +44,20 @@ TEST_CASE("what is recommended fits, and nothing that fits is clearly faster") {
   for (int i = 0; i < 12; ++i) {
     const Json document = question(random, "RTX4090");
     INFO(document.dump());
-    const FitAnswer answer = fit(read(document));
+    const tuner::FitAnswer answer = tuner::fit(read(document));
     const bool any = std::any_of(answer.strategies.begin(),
                                  answer.strategies.end(),
-                                 [](const StrategyResult& s) { return s.result.fits; });
+                                 [](const tuner::StrategyResult& s) { return s.result.fits; });
     REQUIRE(answer.recommended.has_value() == any);
     if (!any) continue;
-    const StrategyResult& best = answer.strategies[*answer.recommended];
+    const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
     CHECK(best.result.fits);
-    for (const StrategyResult& other : answer.strategies) {
+    for (const tuner::StrategyResult& other : answer.strategies) {
       if (!other.result.fits || !other.simulated) continue;  // the analytic estimate is rougher
       INFO(describe(other.strategy).english() << " against " << describe(best.strategy).english());
       // Ties within 2 % go to less offload and the simpler file; a full GPU is left for a quarter.
-      const double allowed = is_at_limit(other.result) ? 1.0 / (kRoomShare * 0.98) : 1.0 / 0.98;
+      const double allowed =
+          tuner::is_at_limit(other.result) ? 1.0 / (tuner::kRoomShare * 0.98) : 1.0 / 0.98;
       CHECK(speed_of(other) <= speed_of(best) * allowed);
     }
   }
@@ -68,7 +69,7 @@ TEST_CASE("headroom is the largest micro-batch that fits") {
   for (int i = 0; i < 6; ++i) {
     const Json document = question(random, "RTX4090");
     INFO(document.dump());
-    const FitAnswer answer = fit(read(document));
+    const tuner::FitAnswer answer = tuner::fit(read(document));
     if (!answer.headroom) continue;
     ++asked;
     const Plan& plan = answer.strategies[*answer.recommended].plan;
@@ -102,9 +103,9 @@ TEST_CASE("remedies fit") {
         {{"gpus_per_node", 1}, {"gpu", "RTX4090"}, {"host_memory_bytes", 32'000'000'000}});
     document["workload"]["activation_checkpointing"] = "none";
     INFO(document.dump());
-    const FitAnswer answer = fit(read(document));
+    const tuner::FitAnswer answer = tuner::fit(read(document));
     CHECK(answer.remedies.size() <= 4);
-    for (const Remedy& remedy : answer.remedies) {
+    for (const tuner::Remedy& remedy : answer.remedies) {
       INFO(remedy.change.english());
       CHECK(remedy.best.result.fits);
       CHECK(simulate(remedy.best.plan, open_host()).fits);
@@ -116,8 +117,8 @@ TEST_CASE("remedies fit") {
 
 TEST_CASE("every strategy's file sets up that strategy") {
   ScenarioGenerator random(44);
-  const FitAnswer answer = fit(read(question(random, "RTX4090")));
-  for (const StrategyResult& item : answer.strategies) {
+  const tuner::FitAnswer answer = tuner::fit(read(question(random, "RTX4090")));
+  for (const tuner::StrategyResult& item : answer.strategies) {
     INFO(describe(item.strategy).english());
     CHECK(item.plan.engine.stage == item.strategy.stage);
     CHECK(item.plan.engine.offload_optimizer.device == item.strategy.offload_optimizer);

@@ -20,19 +20,20 @@ namespace {
 
 constexpr int kScenarios = 100;
 
-double seconds(const RankSimulation& run) { return run.step.end - run.step.begin; }
+double seconds(const simulator::RankSimulation& run) { return run.step.end - run.step.begin; }
 
-double longest(const std::vector<RankSimulation>& runs) {
+double longest(const std::vector<simulator::RankSimulation>& runs) {
   double most = 0.0;
-  for (const RankSimulation& run : runs) most = std::max(most, seconds(run));
+  for (const simulator::RankSimulation& run : runs) most = std::max(most, seconds(run));
   return most;
 }
 
-std::vector<RankSimulation> together(const std::vector<PlannedRank>& ranks,
-                                     const SimulationOptions& options = {}) {
-  std::vector<LockstepRank> list;
-  for (const PlannedRank& rank : ranks) list.push_back({&rank.program, rank.is_representative});
-  return simulate_ranks(list, options);
+std::vector<simulator::RankSimulation> together(const std::vector<simulator::PlannedRank>& ranks,
+                                                const simulator::SimulationOptions& options = {}) {
+  std::vector<simulator::LockstepRank> list;
+  for (const simulator::PlannedRank& rank : ranks)
+    list.push_back({&rank.program, rank.is_representative});
+  return simulator::simulate_ranks(list, options);
 }
 
 // The ranks of random scenarios whose ranks differ.
@@ -44,7 +45,7 @@ void for_each_plan(std::uint64_t seed, int scenarios, Check&& check) {
     INFO(document.dump());
     const Plan plan = resolve(read(document));
     const StepWork work = step_work(plan);
-    const std::vector<PlannedRank> ranks = write_rank_programs(plan, work);
+    const std::vector<simulator::PlannedRank> ranks = simulator::write_rank_programs(plan, work);
     if (ranks.size() < 2) continue;
     ++found;
     check(plan, work, ranks);
@@ -52,18 +53,19 @@ void for_each_plan(std::uint64_t seed, int scenarios, Check&& check) {
 }
 
 // Every rank of the job, as its own program.
-std::vector<PlannedRank> all_ranks(const Plan& plan, const StepWork& work) {
-  std::vector<PlannedRank> ranks;
+std::vector<simulator::PlannedRank> all_ranks(const Plan& plan, const StepWork& work) {
+  std::vector<simulator::PlannedRank> ranks;
   for (int rank = 0; rank < plan.engine.data_parallel_ranks; ++rank) {
     EngineConfig config = plan.engine;
     config.rank = rank;
-    ranks.push_back({false, DeepSpeedWriter(plan, work, {}, config).write()});
+    ranks.push_back({false, simulator::DeepSpeedWriter(plan, work, {}, config).write()});
   }
   return ranks;
 }
 
 // The most that a rank holds which is one.
-Bytes most_memory(const std::vector<PlannedRank>& ranks, const std::vector<RankSimulation>& runs) {
+Bytes most_memory(const std::vector<simulator::PlannedRank>& ranks,
+                  const std::vector<simulator::RankSimulation>& runs) {
   Bytes most;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (!ranks[i].is_representative) most = std::max(most, runs[i].stats.peak_allocated());
@@ -93,7 +95,8 @@ TEST_CASE("the ranks that are simulated do as all ranks of the job do") {
     INFO("missed memory " << missed);
     CHECK(missed < 0.01);  // one of 100 scenarios, 0.8 %
     sum += std::abs(error);
-    const double alone = seconds(simulate_rank(write_rank_program(plan, work)));
+    const double alone =
+        seconds(simulator::simulate_rank(simulator::write_rank_program(plan, work)));
     sum_of_heaviest += std::abs(alone / longest(expected) - 1.0);
   });
   CHECK(sum / kScenarios < 0.002);
@@ -104,7 +107,9 @@ TEST_CASE("one rank that stands in for all takes about their time") {
   double sum = 0.0;
   for_each_plan(82, kScenarios, [&](const Plan& plan, const StepWork& work, const auto& ranks) {
     const double error =
-        seconds(simulate_rank(write_representative(plan, work))) / longest(together(ranks)) - 1.0;
+        seconds(simulator::simulate_rank(simulator::write_representative(plan, work))) /
+            longest(together(ranks)) -
+        1.0;
     CHECK(error >= -0.06);
     CHECK(error <= 0.025);
     sum += std::abs(error);
@@ -114,28 +119,30 @@ TEST_CASE("one rank that stands in for all takes about their time") {
 
 TEST_CASE("ranks in lockstep are never faster than alone, and end together") {
   int slower = 0;
-  for_each_plan(83, kScenarios, [&](const Plan&, const StepWork&, std::vector<PlannedRank> ranks) {
-    for (PlannedRank& rank : ranks) {
-      // Sharing may put off a kernel to where it shares with less.
-      for (Task& task : rank.program.program.tasks) task.demands = {};
-    }
-    const auto runs = together(ranks);
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      const double alone = seconds(simulate_rank(ranks[i].program));
-      CHECK(seconds(runs[i]) >= alone * (1.0 - 1e-12));
-      slower += seconds(runs[i]) > alone * 1.001 ? 1 : 0;
-      // Behind the last collective, the weights' gather, all do the same.
-      CHECK(runs[i].step.end == Approx(runs[0].step.end).epsilon(1e-9));
-    }
-  });
+  for_each_plan(
+      83, kScenarios, [&](const Plan&, const StepWork&, std::vector<simulator::PlannedRank> ranks) {
+        for (simulator::PlannedRank& rank : ranks) {
+          // Sharing may put off a kernel to where it shares with less.
+          for (simulator::Task& task : rank.program.program.tasks) task.demands = {};
+        }
+        const auto runs = together(ranks);
+        for (std::size_t i = 0; i < ranks.size(); ++i) {
+          const double alone = seconds(simulator::simulate_rank(ranks[i].program));
+          CHECK(seconds(runs[i]) >= alone * (1.0 - 1e-12));
+          slower += seconds(runs[i]) > alone * 1.001 ? 1 : 0;
+          // Behind the last collective, the weights' gather, all do the same.
+          CHECK(runs[i].step.end == Approx(runs[0].step.end).epsilon(1e-9));
+        }
+      });
   CHECK(slower > kScenarios / 2);
 }
 
 TEST_CASE("equal ranks of a job take exactly the time of one") {
   for_each_plan(84, kScenarios, [&](const Plan&, const StepWork&, const auto& ranks) {
-    const RankSimulation alone = simulate_rank(ranks.front().program);
-    const std::vector<LockstepRank> twins(2, LockstepRank{&ranks.front().program});
-    for (const RankSimulation& run : simulate_ranks(twins)) {
+    const simulator::RankSimulation alone = simulator::simulate_rank(ranks.front().program);
+    const std::vector<simulator::LockstepRank> twins(
+        2, simulator::LockstepRank{&ranks.front().program});
+    for (const simulator::RankSimulation& run : simulator::simulate_ranks(twins)) {
       CHECK(run.step.begin == alone.step.begin);
       CHECK(run.step.end == alone.step.end);
       CHECK(run.step.idle == alone.step.idle);
@@ -153,8 +160,8 @@ TEST_CASE("micro-steps that are counted give what all of them give, for all rank
     INFO(document.dump());
     const Plan plan = resolve(read(document));
     const StepWork work = step_work(plan);
-    const std::vector<PlannedRank> ranks = write_rank_programs(plan, work);
-    SimulationOptions unfolded;
+    const std::vector<simulator::PlannedRank> ranks = simulator::write_rank_programs(plan, work);
+    simulator::SimulationOptions unfolded;
     unfolded.fold = false;
     const auto some = together(ranks);
     const auto all = together(ranks, unfolded);
@@ -170,8 +177,8 @@ TEST_CASE("micro-steps that are counted give what all of them give, for all rank
 
 TEST_CASE("a trace has a process for each rank, whose collectives end together") {
   for_each_plan(87, kScenarios / 10, [&](const Plan& plan, const StepWork&, const auto& ranks) {
-    const StepResult result = simulate(plan, {.other_networks = false});
-    const Json trace = parse_json(record_run(plan, result).trace, "trace").root;
+    const StepResult result = simulator::simulate(plan, {.other_networks = false});
+    const Json trace = parse_json(simulator::record_run(plan, result).trace, "trace").root;
     std::vector<std::string> titles;
     std::vector<std::vector<double>> ends(ranks.size());  // of collectives, us
     std::vector<int> counters(ranks.size());
@@ -204,7 +211,7 @@ TEST_CASE("a trace has a process for each rank, whose collectives end together")
 TEST_CASE("a prediction in lockstep has the memory of the rank that needs the most") {
   int others = 0;
   for_each_plan(86, kScenarios / 2, [&](const Plan& plan, const StepWork&, const auto& ranks) {
-    const StepResult result = simulate(plan, {.other_networks = false});
+    const StepResult result = simulator::simulate(plan, {.other_networks = false});
     const auto runs = together(ranks);
     REQUIRE(result.gpu.rank.has_value());
     // Far from the GPU's limit the one that holds the most, near it the one that is nearest.
@@ -212,8 +219,9 @@ TEST_CASE("a prediction in lockstep has the memory of the rank that needs the mo
       const Bytes most = std::max(most_memory(ranks, runs), sum(result.gpu.by_phase[5]));
       CHECK(result.gpu.peak_allocated == most);
     }
-    others += *result.gpu.rank != heaviest_rank_of(plan) ? 1 : 0;
-    const StepResult alone = simulate(plan, {.other_networks = false, .lockstep = false});
+    others += *result.gpu.rank != simulator::heaviest_rank_of(plan) ? 1 : 0;
+    const StepResult alone =
+        simulator::simulate(plan, {.other_networks = false, .lockstep = false});
     CHECK_FALSE(alone.gpu.rank.has_value());
     CHECK(alone.step.total / result.step.total == Approx(1.0).margin(0.06));
   });
@@ -223,23 +231,24 @@ TEST_CASE("a prediction in lockstep has the memory of the rank that needs the mo
 TEST_CASE("any rank's memory can be asked for, and none has much more than the one that is told") {
   int less = 0;
   for_each_plan(87, kScenarios / 2, [&](const Plan& plan, const StepWork& work, const auto&) {
-    const StepResult worst = simulate(plan, {.other_networks = false});
+    const StepResult worst = simulator::simulate(plan, {.other_networks = false});
     const int last = static_cast<int>(plan.cluster.total_gpus()) - 1;
     for (const int rank : {0, last / 2, last}) {
-      SimulateOptions options{.other_networks = false};
+      simulator::SimulateOptions options{.other_networks = false};
       options.rank = rank;
       const StepResult asked = simulate(plan, options);
       CHECK(asked.gpu.rank == rank);
       CHECK(asked.fit_probability == worst.fit_probability);
       CHECK(asked.step.total / worst.step.total == Approx(1.0).margin(0.06));
-      const auto program = write_rank_program(plan, work, rank % partition_ranks(plan.engine));
+      const auto program =
+          simulator::write_rank_program(plan, work, rank % partition_ranks(plan.engine));
       if (worst.gpu.peak_total.gib() >= 0.5 * worst.gpu.capacity.gib()) continue;
-      CHECK(asked.gpu.static_allocated == simulate_rank(program).static_allocated);
+      CHECK(asked.gpu.static_allocated == simulator::simulate_rank(program).static_allocated);
       // Without a requested rank only distinct_ranks() are simulated.
       CHECK(asked.gpu.peak_allocated / worst.gpu.peak_allocated < 1.01);
       less += asked.gpu.peak_allocated < worst.gpu.peak_allocated ? 1 : 0;
     }
-    SimulateOptions absent{.other_networks = false};
+    simulator::SimulateOptions absent{.other_networks = false};
     absent.rank = last + 1;
     CHECK_THROWS_AS(simulate(plan, absent), InputError);
   });

@@ -48,36 +48,39 @@ Json question(ScenarioGenerator& random) {
             {{"deepspeed", random.one_of<const char*>({"0.14.5", "0.16.4", "0.19.6"})}})}});
 }
 
-Point random_point_of(const SearchSpace& space, std::int32_t strategy, ScenarioGenerator& random) {
+tuner::Point random_point_of(const tuner::SearchSpace& space,
+                             std::int32_t strategy,
+                             ScenarioGenerator& random) {
   const auto pick = [&](std::size_t size) {
     return static_cast<std::int32_t>(random.between(0, static_cast<std::int64_t>(size) - 1));
   };
-  Point point;
+  tuner::Point point;
   point.strategy = strategy;
   point.checkpointing = pick(space.checkpointings().size());
   point.batch = pick(space.batches().size());
-  const std::vector<Axis>& axes = space.strategies()[static_cast<std::size_t>(point.strategy)].axes;
+  const std::vector<tuner::Axis>& axes =
+      space.strategies()[static_cast<std::size_t>(point.strategy)].axes;
   for (std::size_t a = 0; a < axes.size(); ++a) {
     point.at[a] = static_cast<std::uint8_t>(pick(axes[a].values.size()));
   }
   return point;
 }
 
-Point random_point(const SearchSpace& space, ScenarioGenerator& random) {
+tuner::Point random_point(const tuner::SearchSpace& space, ScenarioGenerator& random) {
   const auto strategies = static_cast<std::int64_t>(space.strategies().size());
   const auto strategy = static_cast<std::int32_t>(random.between(0, strategies - 1));
   return random_point_of(space, strategy, random);
 }
 
-constexpr BoundDepth kDepths[] = {BoundDepth::batch,
-                                  BoundDepth::tail,
-                                  BoundDepth::messages,
-                                  BoundDepth::whole,
-                                  BoundDepth::clocks};
+constexpr tuner::BoundDepth kDepths[] = {tuner::BoundDepth::batch,
+                                         tuner::BoundDepth::tail,
+                                         tuner::BoundDepth::messages,
+                                         tuner::BoundDepth::whole,
+                                         tuner::BoundDepth::clocks};
 
 // A few values of a few keys: between eight and a hundred points.
-SearchWords small_space(ScenarioGenerator& random) {
-  SearchWords words;
+tuner::SearchWords small_space(ScenarioGenerator& random) {
+  tuner::SearchWords words;
   words.search = {
       "stage=" + std::string(random.one_of<const char*>({"0,1,2,3", "1,3", "2,3", "3"})),
       "offload_optimizer.device=" +
@@ -101,8 +104,8 @@ SearchWords small_space(ScenarioGenerator& random) {
 }
 
 // Stage 3 with something on NVMe; from a quarter of the weights to all of them stay there.
-SearchWords nvme_space(ScenarioGenerator& random) {
-  SearchWords words;
+tuner::SearchWords nvme_space(ScenarioGenerator& random) {
+  tuner::SearchWords words;
   words.search = {
       "stage=3",
       "offload_optimizer.device=" +
@@ -127,11 +130,13 @@ Bytes swapped(const Plan& plan) {
   return traffic.nvme_read + traffic.nvme_write;
 }
 
-void check_bounds(const SearchBounds& bounds, const Point& point, const Evaluated& simulated) {
-  for (const BoundDepth depth : kDepths) {
+void check_bounds(const tuner::SearchBounds& bounds,
+                  const tuner::Point& point,
+                  const tuner::Evaluated& simulated) {
+  for (const tuner::BoundDepth depth : kDepths) {
     INFO("depth " << static_cast<int>(depth));
     CHECK(bounds.step_time(point, depth).seconds() <= simulated.step.seconds());
-    if (depth == BoundDepth::messages) continue;
+    if (depth == tuner::BoundDepth::messages) continue;
     CHECK(bounds.gpu_memory(point, depth) <= simulated.gpu_memory);
   }
   CHECK(bounds.host(point).peak.count() <= simulated.host_memory.count());
@@ -144,12 +149,12 @@ TEST_CASE("bounds hold where weights and states are on NVMe") {
   int on_drive = 0;
   for (int i = 0; i < 20; ++i) {
     const Json document = question(random);
-    const SearchSpace space(read(document), read_request(nvme_space(random)));
-    const SearchBounds bounds(space, {});
+    const tuner::SearchSpace space(read(document), tuner::read_request(nvme_space(random)));
+    const tuner::SearchBounds bounds(space, {});
     for (int k = 0; k < 2; ++k) {
-      const Point point = random_point(space, random);
+      const tuner::Point point = random_point(space, random);
       INFO(document.dump() << "\n" << space.describe(point).dump());
-      const Evaluated simulated = evaluate(space, point, {});
+      const tuner::Evaluated simulated = evaluate(space, point, {});
       if (simulated.step == Seconds::zero()) continue;  // refused
       on_drive += swapped(space.plan(point)) > Bytes::zero() ? 1 : 0;
       check_bounds(bounds, point, simulated);
@@ -162,12 +167,12 @@ TEST_CASE("no simulated step is faster and no peak lower than its bounds say") {
   ScenarioGenerator random(71);
   for (int i = 0; i < 60; ++i) {
     const Json document = question(random);
-    const SearchSpace space(read(document), {});
-    const SearchBounds bounds(space, {});
+    const tuner::SearchSpace space(read(document), {});
+    const tuner::SearchBounds bounds(space, {});
     for (int k = 0; k < 2; ++k) {
-      const Point point = random_point(space, random);
+      const tuner::Point point = random_point(space, random);
       INFO(document.dump() << "\n" << space.describe(point).dump());
-      const Evaluated simulated = evaluate(space, point, {});
+      const tuner::Evaluated simulated = evaluate(space, point, {});
       if (simulated.step == Seconds::zero()) continue;  // refused
       check_bounds(bounds, point, simulated);
       if (simulated.fits) CHECK(bounds.may_fit(point));
@@ -188,18 +193,18 @@ TEST_CASE("bounds hold with hpZ and frozen weights, in any order of its values")
     if (adapters) {
       document["workload"]["method"] = Json::object({{"lora", Json::object({{"rank", 4}})}});
     }
-    SearchWords words = small_space(random);
+    tuner::SearchWords words = small_space(random);
     words.search.front() = "stage=3";
     std::replace(words.search.begin(),
                  words.search.end(),
                  std::string("zero_hpz_partition_size=1"),
                  std::string("zero_hpz_partition_size=") + sizes);
-    const SearchSpace space(read(document), read_request(words));
-    const SearchBounds bounds(space, {});
+    const tuner::SearchSpace space(read(document), tuner::read_request(words));
+    const tuner::SearchBounds bounds(space, {});
     for (int k = 0; k < 6; ++k) {
-      const Point point = random_point(space, random);
+      const tuner::Point point = random_point(space, random);
       INFO(document.dump() << "\n" << space.describe(point).dump());
-      const Evaluated simulated = evaluate(space, point, {});
+      const tuner::Evaluated simulated = evaluate(space, point, {});
       if (simulated.step == Seconds::zero()) continue;  // refused
       check_bounds(bounds, point, simulated);
     }
@@ -212,15 +217,15 @@ TEST_CASE("the steady step alone takes on the clocks what that of the whole run 
   int accumulates = 0;
   for (int i = 0; i < 60; ++i) {
     const Json document = question(random);
-    const SearchSpace space(read(document), {});
-    const Point point = random_point(space, random);
+    const tuner::SearchSpace space(read(document), {});
+    const tuner::Point point = random_point(space, random);
     INFO(document.dump() << "\n" << space.describe(point).dump());
     const Plan plan = space.plan(point);
     if (plan.engine.stage == 3 && plan.engine.gradient_accumulation_steps > 1) ++accumulates;
-    if (!startup_refusal(plan).empty() || !is_simulated(plan)) continue;
+    if (!tuner::startup_refusal(plan).empty() || !simulator::is_simulated(plan)) continue;
     const StepWork work = step_work(plan);
-    const Seconds alone = least_passes_time(write_steady_step(plan, work));
-    const Seconds whole = least_passes_time(write_representative(plan, work));
+    const Seconds alone = simulator::least_passes_time(simulator::write_steady_step(plan, work));
+    const Seconds whole = simulator::least_passes_time(simulator::write_representative(plan, work));
     CHECK(alone.seconds() == Approx(whole.seconds()).epsilon(1e-9));
     ++walked;
   }
@@ -233,14 +238,14 @@ TEST_CASE("a memo of equal ranks answers as playing them does") {
   int shared = 0;
   for (int i = 0; i < 8; ++i) {
     const Json document = question(random);
-    const SearchSpace space(read(document), read_request(small_space(random)));
-    SimulationMemo memo;
+    const tuner::SearchSpace space(read(document), tuner::read_request(small_space(random)));
+    simulator::SimulationMemo memo;
     for (int k = 0; k < 8; ++k) {
-      const Point point = random_point(space, random);
+      const tuner::Point point = random_point(space, random);
       INFO(document.dump() << "\n" << space.describe(point).dump());
-      const Evaluated simulated = evaluate(space, point, {});
+      const tuner::Evaluated simulated = evaluate(space, point, {});
       const std::size_t before = memo.size();
-      const Evaluated remembered = evaluate(space, point, {}, &memo);
+      const tuner::Evaluated remembered = evaluate(space, point, {}, &memo);
       shared += memo.size() == before && simulated.step > Seconds::zero() ? 1 : 0;
       CHECK(remembered.fits == simulated.fits);
       CHECK(remembered.step == simulated.step);
@@ -259,21 +264,22 @@ TEST_CASE("the verdict is the same where a point is dropped at the capacity thre
   int unlucky = 0;
   for (int i = 0; i < 100; ++i) {
     const Json document = question(random);
-    const SearchSpace space(read(document), {});
+    const tuner::SearchSpace space(read(document), {});
     for (int k = 0; k < 3; ++k) {
-      const Point point = random_point(space, random);
-      SearchLimits limits;
+      const tuner::Point point = random_point(space, random);
+      tuner::SearchLimits limits;
       limits.predict.confidence = random.one_of<double>({0.5, 0.8, 0.95, 0.99});
       // Near the limit: the GPU is about as large as the point needs.
-      const Evaluated anywhere = evaluate(space, point, limits);
+      const tuner::Evaluated anywhere = evaluate(space, point, limits);
       if (anywhere.step == Seconds::zero()) continue;
       const Bytes gpu = space.prepared().cluster->gpu.memory.value;
       const auto wanted = Bytes::nearest(random.between(80, 125) * 0.01 *
                                          static_cast<double>(anywhere.gpu_memory.count()));
       if (wanted < gpu) limits.predict.reserve = gpu - wanted;
       INFO(document.dump() << "\n" << space.describe(point).dump());
-      const Evaluated all = evaluate(space, point, limits);
-      const Evaluated alone = evaluate(space, point, limits, nullptr, Numbers::of_what_fits);
+      const tuner::Evaluated all = evaluate(space, point, limits);
+      const tuner::Evaluated alone =
+          evaluate(space, point, limits, nullptr, tuner::Numbers::of_what_fits);
       // What is dropped may fit by chance: at the threshold itself the allocator can be out of
       // luck, and not a little above.
       if (all.fits && !alone.fits) {
@@ -301,19 +307,21 @@ TEST_CASE("points of equal tails have equal programs") {
   for (int i = 0; i < 80; ++i) {
     const Json document = question(random);
     const bool on_drives = i >= 60;
-    const SearchSpace space(read(document),
-                            on_drives ? read_request(nvme_space(random)) : SearchRequest{});
+    const tuner::SearchSpace space(
+        read(document),
+        on_drives ? tuner::read_request(nvme_space(random)) : tuner::SearchRequest{});
     for (int k = 0; k < 4; ++k) {
-      const Point one = random_point(space, random);
-      Point other = one;
-      const Point values = random_point_of(space, one.strategy, random);
-      const std::vector<Axis>& axes =
+      const tuner::Point one = random_point(space, random);
+      tuner::Point other = one;
+      const tuner::Point values = random_point_of(space, one.strategy, random);
+      const std::vector<tuner::Axis>& axes =
           space.strategies()[static_cast<std::size_t>(one.strategy)].axes;
       for (std::size_t a = 0; a < axes.size(); ++a) {
         if (axes[a].role == KnobRole::step) other.at[a] = values.at[a];
       }
       if (one == other) continue;
-      const bool same = tail_fingerprint(space, one) == tail_fingerprint(space, other);
+      const bool same =
+          tuner::tail_fingerprint(space, one) == tuner::tail_fingerprint(space, other);
       INFO(document.dump() << "\n"
                            << space.describe(one).dump() << "\n"
                            << space.describe(other).dump());
@@ -321,10 +329,10 @@ TEST_CASE("points of equal tails have equal programs") {
       if (!same) continue;
       const Plan plan = space.plan(one);
       const Plan equal = space.plan(other);
-      CHECK(fingerprint(write_rank_program(plan, step_work(plan))) ==
-            fingerprint(write_rank_program(equal, step_work(equal))));
-      const Evaluated simulated = evaluate(space, one, {});
-      const Evaluated simulated_equal = evaluate(space, other, {});
+      CHECK(fingerprint(simulator::write_rank_program(plan, step_work(plan))) ==
+            fingerprint(simulator::write_rank_program(equal, step_work(equal))));
+      const tuner::Evaluated simulated = evaluate(space, one, {});
+      const tuner::Evaluated simulated_equal = evaluate(space, other, {});
       CHECK(simulated.step == simulated_equal.step);
       CHECK(simulated.gpu_memory == simulated_equal.gpu_memory);
       CHECK((simulated.why_not == simulated_equal.why_not ||
@@ -339,9 +347,9 @@ TEST_CASE("closer bounds are no weaker") {
   ScenarioGenerator random(72);
   for (int i = 0; i < 15; ++i) {
     const Json document = question(random);
-    const SearchSpace space(read(document), {});
-    const SearchBounds bounds(space, {});
-    const Point point = random_point(space, random);
+    const tuner::SearchSpace space(read(document), {});
+    const tuner::SearchBounds bounds(space, {});
+    const tuner::Point point = random_point(space, random);
     INFO(document.dump() << "\n" << space.describe(point).dump());
     for (std::size_t d = 1; d < std::size(kDepths); ++d) {
       CHECK(bounds.step_time(point, kDepths[d - 1]) <= bounds.step_time(point, kDepths[d]));
@@ -356,18 +364,18 @@ TEST_CASE("with a gap of zero the answer is that of exhaustive enumeration") {
   const int scenarios = kUnderThreadSanitizer ? 20 : 200;
   for (int i = 0; i < scenarios; ++i) {
     const Json document = question(random);
-    const SearchWords words = small_space(random);
-    const SearchSpace space(read(document), read_request(words));
+    const tuner::SearchWords words = small_space(random);
+    const tuner::SearchSpace space(read(document), tuner::read_request(words));
     if (space.points() > 100) continue;
     INFO(document.dump());
-    SearchOptions options;
+    tuner::SearchOptions options;
     options.gap = 0.0;
     options.jobs = 2;
-    options.goal = random.chance(0.8) ? SearchGoal::throughput : SearchGoal::memory;
+    options.goal = random.chance(0.8) ? tuner::SearchGoal::throughput : tuner::SearchGoal::memory;
     if (random.chance(0.2)) options.limits.tokens_per_second = 1000.0;
-    const SearchResult bounded = search(space, options);
+    const tuner::SearchResult bounded = search(space, options);
     options.use_bounds = false;
-    const SearchResult all = search(space, options);
+    const tuner::SearchResult all = search(space, options);
     CHECK(all.evaluated == space.points());
     REQUIRE(bounded.best.has_value() == all.best.has_value());
     left_out += bounded.pruned;
@@ -391,19 +399,19 @@ TEST_CASE("where lengths are told, what is found is the fastest on these samples
     document["workload"]["dataset"] =
         Json::object({{"mean_tokens", random.between(longest / 8, longest / 2)},
                       {"tokens_sd", random.between(1, longest / 2)}});
-    const SearchSpace space(read(document), read_request(small_space(random)));
+    const tuner::SearchSpace space(read(document), tuner::read_request(small_space(random)));
     if (space.points() > 100) continue;
     INFO(document.dump());
-    const SearchBounds bounds(space, {});
-    const Point point = random_point(space, random);
-    const Evaluated one = evaluate(space, point, {});
+    const tuner::SearchBounds bounds(space, {});
+    const tuner::Point point = random_point(space, random);
+    const tuner::Evaluated one = evaluate(space, point, {});
     if (one.step > Seconds::zero()) check_bounds(bounds, point, one);
-    SearchOptions options;
+    tuner::SearchOptions options;
     options.gap = 0.0;
     options.jobs = 2;
-    const SearchResult bounded = search(space, options);
+    const tuner::SearchResult bounded = search(space, options);
     options.use_bounds = false;
-    const SearchResult all = search(space, options);
+    const tuner::SearchResult all = search(space, options);
     REQUIRE(bounded.best.has_value() == all.best.has_value());
     if (!all.best) continue;
     ++answered;
@@ -414,7 +422,7 @@ TEST_CASE("where lengths are told, what is found is the fastest on these samples
     const std::optional<Plan> mean = mean_step_plan(plan);
     REQUIRE(mean.has_value());
     CHECK(mean->workload.sequence_length < plan.workload.sequence_length);
-    CHECK(all.best->step.seconds() <= simulate(plan).step.total.seconds() * 1.01);
+    CHECK(all.best->step.seconds() <= simulator::simulate(plan).step.total.seconds() * 1.01);
   }
   CHECK(answered > 2);
 }
@@ -423,15 +431,15 @@ TEST_CASE("with a gap nothing that was left out is better by more") {
   ScenarioGenerator random(74);
   for (int i = 0; i < 10; ++i) {
     const Json document = question(random);
-    const SearchSpace space(read(document), read_request(small_space(random)));
+    const tuner::SearchSpace space(read(document), tuner::read_request(small_space(random)));
     if (space.points() > 100) continue;
     INFO(document.dump());
-    SearchOptions options;
+    tuner::SearchOptions options;
     options.gap = 0.05;
-    const SearchResult bounded = search(space, options);
+    const tuner::SearchResult bounded = search(space, options);
     options.use_bounds = false;
     options.gap = 0.0;
-    const SearchResult all = search(space, options);
+    const tuner::SearchResult all = search(space, options);
     REQUIRE(bounded.best.has_value() == all.best.has_value());
     if (!all.best) continue;
     // The best one found is within the gap, and the simplest within the gap of it is taken.
@@ -445,17 +453,17 @@ TEST_CASE("where patience ends a search, the rest is no better than is said") {
   int ended = 0;
   for (int i = 0; i < 12; ++i) {
     const Json document = question(random);
-    const SearchSpace space(read(document), read_request(small_space(random)));
+    const tuner::SearchSpace space(read(document), tuner::read_request(small_space(random)));
     if (space.points() > 200) continue;
     INFO(document.dump());
-    SearchOptions options;
+    tuner::SearchOptions options;
     options.gap = 0.0;
     options.patience = 2;
-    const SearchResult early = search(space, options);
+    const tuner::SearchResult early = search(space, options);
     CHECK(early.evaluated + early.pruned + early.unseen == space.points());
     options.patience = std::numeric_limits<std::int64_t>::max();
     options.use_bounds = false;
-    const SearchResult all = search(space, options);
+    const tuner::SearchResult all = search(space, options);
     if (!early.best || !all.best) continue;
     ended += early.stalled ? 1 : 0;
     CHECK(early.optimal == (early.unseen_at_most == 0.0));
@@ -469,13 +477,13 @@ TEST_CASE("the answer does not depend on the number of threads") {
   ScenarioGenerator random(75);
   for (int i = 0; i < 4; ++i) {
     const Json document = question(random);
-    const SearchSpace space(read(document), read_request(small_space(random)));
+    const tuner::SearchSpace space(read(document), tuner::read_request(small_space(random)));
     INFO(document.dump());
-    SearchOptions options;
+    tuner::SearchOptions options;
     options.jobs = 1;
-    const SearchResult one = search(space, options);
+    const tuner::SearchResult one = search(space, options);
     options.jobs = 5;
-    const SearchResult five = search(space, options);
+    const tuner::SearchResult five = search(space, options);
     REQUIRE(one.best.has_value() == five.best.has_value());
     CHECK(one.evaluated == five.evaluated);
     if (one.best) CHECK(one.best->point == five.best->point);
@@ -494,13 +502,13 @@ TEST_CASE("every point is counted once: simulated, or left out for a reason") {
   ScenarioGenerator random(76);
   for (int i = 0; i < 6; ++i) {
     const Json document = question(random);
-    const SearchSpace space(read(document), read_request(small_space(random)));
+    const tuner::SearchSpace space(read(document), tuner::read_request(small_space(random)));
     INFO(document.dump());
-    const SearchResult result = search(space, {});
+    const tuner::SearchResult result = search(space, {});
     CHECK(result.evaluated + result.pruned == space.points());
     std::int64_t lost = 0;
     for (const auto& [reason, row] : result.tally) lost += row.count;
-    for (const LeftOut& item : space.left_out()) lost -= item.points;
+    for (const tuner::LeftOut& item : space.left_out()) lost -= item.points;
     CHECK(lost + (result.best ? 1 : 0) == space.points());
   }
 }

@@ -22,32 +22,33 @@ constexpr int kScenarios = 120;
 
 struct Simulated {
   Plan plan;
-  RankProgram rank;
-  RankSimulation simulation;
+  simulator::RankProgram rank;
+  simulator::RankSimulation simulation;
 };
 
 Simulated simulated(const Json& document) {
   Simulated result;
   result.plan = resolve(read(document));
   const StepWork work = step_work(result.plan);
-  result.rank = write_rank_program(result.plan, work);
-  result.simulation = simulate_rank(result.rank);
+  result.rank = simulator::write_rank_program(result.plan, work);
+  result.simulation = simulator::simulate_rank(result.rank);
   return result;
 }
 
 double gib(Bytes bytes) { return bytes.gib(); }
 
 // Device time of everything the steady step issues, one after the other.
-double serial_seconds(const RankProgram& rank) {
+double serial_seconds(const simulator::RankProgram& rank) {
   double seconds = 0.0;
-  const auto add = [&](const Section& section, std::int64_t times) {
-    for (const Instruction& instruction : rank.program.of(section)) {
-      if (instruction.opcode != Opcode::issue) continue;
-      const Task& task = rank.program.tasks[static_cast<std::size_t>(instruction.index)];
+  const auto add = [&](const simulator::Section& section, std::int64_t times) {
+    for (const simulator::Instruction& instruction : rank.program.of(section)) {
+      if (instruction.opcode != simulator::Opcode::issue) continue;
+      const simulator::Task& task = rank.program.tasks[static_cast<std::size_t>(instruction.index)];
       seconds += static_cast<double>(times) * (task.duration + task.dispatch).seconds();
     }
   };
-  for (const RepeatedSection& part : rank.steady.micro_steps) add(part.section, part.times);
+  for (const simulator::RepeatedSection& part : rank.steady.micro_steps)
+    add(part.section, part.times);
   add(rank.steady.optimizer, 1);
   return seconds;
 }
@@ -65,9 +66,9 @@ void check_phases(const Json& document, const Simulated& run) {
     CHECK(got >= 0.85 * expected - 0.02);
   }
   CHECK(run.simulation.memory.allocated == run.simulation.static_allocated);
-  SimulationOptions unfolded;
+  simulator::SimulationOptions unfolded;
   unfolded.fold = false;
-  const RankSimulation all = simulate_rank(run.rank, unfolded);
+  const simulator::RankSimulation all = simulator::simulate_rank(run.rank, unfolded);
   CHECK(run.simulation.step.end - run.simulation.step.begin ==
         Approx(all.step.end - all.step.begin).epsilon(1e-7));
 }
@@ -127,7 +128,7 @@ TEST_CASE("a step takes at least its compute stream's work and at most everythin
     const Json document = random.scenario();
     INFO(document.dump());
     const Simulated run = simulated(document);
-    const TimeAccount& step = run.simulation.step;
+    const simulator::TimeAccount& step = run.simulation.step;
     const double seconds = step.end - step.begin;
     double idle = 0.0;
     for (const double part : step.idle) idle += part;
@@ -147,17 +148,17 @@ TEST_CASE("faster links and a faster host never make a simulated step slower") {
     INFO(document.dump());
     Simulated run = simulated(document);
     const double before = run.simulation.step.end - run.simulation.step.begin;
-    for (Task& task : run.rank.program.tasks) {
+    for (simulator::Task& task : run.rank.program.tasks) {
       task.demands = {};  // without contention
     }
-    const RankSimulation free = simulate_rank(run.rank);
+    const simulator::RankSimulation free = simulator::simulate_rank(run.rank);
     const double alone = free.step.end - free.step.begin;
     CHECK(alone <= before * (1.0 + 1e-9));
-    for (Task& task : run.rank.program.tasks) {
-      if (task.kind != TaskKind::kernel) task.duration = task.duration / 2.0;
+    for (simulator::Task& task : run.rank.program.tasks) {
+      if (task.kind != simulator::TaskKind::kernel) task.duration = task.duration / 2.0;
       task.dispatch = task.dispatch / 2.0;
     }
-    const RankSimulation faster = simulate_rank(run.rank);
+    const simulator::RankSimulation faster = simulator::simulate_rank(run.rank);
     CHECK(faster.step.end - faster.step.begin <= alone * (1.0 + 1e-9));
   }
 }
@@ -173,7 +174,8 @@ TEST_CASE("the throughput timer keeps the host from running ahead of a micro-ste
         Json::object({{"throughput", Json::object({{"synchronized", false}})}});
     const auto seconds = [](const Plan& plan) {
       const StepWork work = step_work(plan);
-      const TimeAccount step = simulate_rank(write_rank_program(plan, work)).step;
+      const simulator::TimeAccount step =
+          simulator::simulate_rank(simulator::write_rank_program(plan, work)).step;
       return step.end - step.begin;
     };
     const double with = seconds(timed);
@@ -191,10 +193,10 @@ TEST_CASE("folded micro-steps give what all of them give") {
     document["workload"]["gradient_accumulation_steps"] = random.between(5, 40);
     INFO(document.dump());
     const Simulated run = simulated(document);
-    SimulationOptions unfolded;
+    simulator::SimulationOptions unfolded;
     unfolded.fold = false;
-    const RankSimulation all = simulate_rank(run.rank, unfolded);
-    const RankSimulation& folded = run.simulation;
+    const simulator::RankSimulation all = simulator::simulate_rank(run.rank, unfolded);
+    const simulator::RankSimulation& folded = run.simulation;
     CHECK(folded.step.end - folded.step.begin ==
           Approx(all.step.end - all.step.begin).epsilon(1e-7));
     CHECK(folded.step.launches == all.step.launches);
@@ -234,9 +236,9 @@ TEST_CASE("micro-steps of every engine and trainer fold") {
       CHECK(run.simulation.step.launches > 2000);
       document["workload"]["gradient_accumulation_steps"] = 60;
       const Simulated few = simulated(document);
-      SimulationOptions unfolded;
+      simulator::SimulationOptions unfolded;
       unfolded.fold = false;
-      const RankSimulation all = simulate_rank(few.rank, unfolded);
+      const simulator::RankSimulation all = simulator::simulate_rank(few.rank, unfolded);
       CHECK(few.simulation.step.end - few.simulation.step.begin ==
             Approx(all.step.end - all.step.begin).epsilon(1e-7));
       CHECK(few.simulation.stats.peak_reserved() == all.stats.peak_reserved());
@@ -252,16 +254,16 @@ TEST_CASE("folded micro-steps flush as often as all of them, and end as they do"
     document["workload"]["gradient_accumulation_steps"] = random.between(5, 20);
     INFO(document.dump());
     const Simulated run = simulated(document);
-    const MemoryStats& free = run.simulation.stats;
+    const simulator::MemoryStats& free = run.simulation.stats;
     // Between what is allocated and what an unlimited GPU reserves, where flushes decide.
     const Bytes gap = free.peak_reserved() - free.peak_allocated();
-    SimulationOptions folded;
+    simulator::SimulationOptions folded;
     folded.available =
         free.peak_allocated() + Bytes::nearest(0.4 * static_cast<double>(gap.count()));
-    SimulationOptions unfolded = folded;
+    simulator::SimulationOptions unfolded = folded;
     unfolded.fold = false;
-    const RankSimulation some = simulate_rank(run.rank, folded);
-    const RankSimulation all = simulate_rank(run.rank, unfolded);
+    const simulator::RankSimulation some = simulator::simulate_rank(run.rank, folded);
+    const simulator::RankSimulation all = simulator::simulate_rank(run.rank, unfolded);
     CHECK(some.out_of_memory.has_value() == all.out_of_memory.has_value());
     if (all.out_of_memory) continue;
     if (all.stats.num_alloc_retries > 0) ++flushed;
@@ -281,17 +283,17 @@ TEST_CASE("four of many equal micro-steps decide whether a GPU suffices") {
     document["workload"]["gradient_accumulation_steps"] = random.between(8, 24);
     INFO(document.dump());
     const Simulated run = simulated(document);
-    const MemoryStats& free = run.simulation.stats;
+    const simulator::MemoryStats& free = run.simulation.stats;
     const Bytes gap = free.peak_reserved() - free.peak_allocated();
     for (const double share : {0.05, 0.15, 0.3, 0.6}) {
-      SimulationOptions all;
+      simulator::SimulationOptions all;
       all.available =
           free.peak_allocated() + Bytes::nearest(share * static_cast<double>(gap.count()));
-      SimulationOptions four = all;
+      simulator::SimulationOptions four = all;
       four.most_repetitions = 4;
       four.trial = true;
-      const bool runs = !simulate_rank(run.rank, all).out_of_memory;
-      const bool seems_to_run = !simulate_rank(run.rank, four).out_of_memory;
+      const bool runs = !simulator::simulate_rank(run.rank, all).out_of_memory;
+      const bool seems_to_run = !simulator::simulate_rank(run.rank, four).out_of_memory;
       ++close;
       if (runs != seems_to_run) ++other;
     }
@@ -308,16 +310,16 @@ TEST_CASE("near the limit the time of many equal micro-steps is that of four of 
     document["workload"]["gradient_accumulation_steps"] = random.between(8, 24);
     INFO(document.dump());
     const Simulated run = simulated(document);
-    const MemoryStats& free = run.simulation.stats;
-    SimulationOptions all;
+    const simulator::MemoryStats& free = run.simulation.stats;
+    simulator::SimulationOptions all;
     all.available =
         free.peak_allocated() +
         Bytes::nearest(0.7 *
                        static_cast<double>((free.peak_reserved() - free.peak_allocated()).count()));
-    SimulationOptions four = all;
+    simulator::SimulationOptions four = all;
     four.most_repetitions = 4;
-    const RankSimulation exact = simulate_rank(run.rank, all);
-    const RankSimulation coarse = simulate_rank(run.rank, four);
+    const simulator::RankSimulation exact = simulator::simulate_rank(run.rank, all);
+    const simulator::RankSimulation coarse = simulator::simulate_rank(run.rank, four);
     if (exact.out_of_memory || coarse.out_of_memory || exact.stats.num_alloc_retries == 0) continue;
     const double exact_seconds = exact.step.end - exact.step.begin;
     errors.push_back(std::abs(coarse.step.end - coarse.step.begin - exact_seconds) / exact_seconds);
@@ -344,7 +346,7 @@ TEST_CASE("what does not run on the GPU fits with no confidence") {
                                         {"zero_optimization", Json::object({{"stage", 3}})}})}})));
   for (const double confidence : {0.5, 0.6, 0.75, 0.85, 0.9, 0.95, 0.98, 0.99}) {
     for (const bool verdict_alone : {false, true}) {
-      SimulateOptions options;
+      simulator::SimulateOptions options;
       options.predict.confidence = confidence;
       options.other_networks = false;
       options.verdict_alone = verdict_alone;
@@ -373,7 +375,7 @@ TEST_CASE("what asks for more at once than any device has does not fit") {
                       {"ds_config",
                        Json::object({{"bf16", Json::object({{"enabled", true}})},
                                      {"zero_optimization", Json::object({{"stage", stage}})}})}})));
-    const StepResult result = simulate(plan);
+    const StepResult result = simulator::simulate(plan);
     INFO("stage " << stage);
     CHECK_FALSE(result.fits);
     CHECK(result.fit_probability < 1e-9);
@@ -408,10 +410,10 @@ TEST_CASE("hpZ's secondary partitions are where the partitions are") {
       // Blocks of the allocator are up to 1 MiB larger than what was asked for.
       CHECK(gib(run.simulation.static_allocated) ==
             Approx(gib(predict(run.plan, {}).gpu.static_allocated)).epsilon(0.04));
-      const auto copies = std::count_if(
-          run.rank.program.tasks.begin(), run.rank.program.tasks.end(), [](const Task& task) {
-            return task.name == "secondary copy";
-          });
+      const auto copies =
+          std::count_if(run.rank.program.tasks.begin(),
+                        run.rank.program.tasks.end(),
+                        [](const simulator::Task& task) { return task.name == "secondary copy"; });
       CHECK((copies == 0) == offloaded);
     }
   }

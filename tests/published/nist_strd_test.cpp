@@ -67,13 +67,13 @@ std::vector<double> numbers(const Json& array) {
   return values;
 }
 
-LeastSquaresFit fit_curve(const Curve& curve,
-                          const std::vector<double>& x,
-                          const std::vector<double>& y,
-                          const std::vector<double>& start) {
-  LeastSquaresProblem problem;
+evidence::LeastSquaresFit fit_curve(const Curve& curve,
+                                    const std::vector<double>& x,
+                                    const std::vector<double>& y,
+                                    const std::vector<double>& start) {
+  evidence::LeastSquaresProblem problem;
   for (const double value : start) {
-    FitParameter parameter;
+    evidence::FitParameter parameter;
     parameter.start = value;
     problem.parameters.push_back(parameter);
   }
@@ -81,10 +81,10 @@ LeastSquaresFit fit_curve(const Curve& curve,
   problem.evaluate = [&](std::span<const double> b, std::span<double> r) {
     for (std::size_t i = 0; i < x.size(); ++i) r[i] = curve(b, x[i]) - y[i];
   };
-  LeastSquaresOptions options;
+  evidence::LeastSquaresOptions options;
   options.estimates_noise = true;
   options.max_iterations = 5000;
-  return least_squares(problem, options);
+  return evidence::least_squares(problem, options);
 }
 
 void check_digits(double found, double certified, double tolerance) {
@@ -104,7 +104,7 @@ TEST_CASE("NIST's nonlinear sets give their certified parameters, deviations and
     for (std::size_t s = 0; s < starts.size(); ++s) {
       if (is_too_far(name, s)) continue;
       const Json& start = starts[s];
-      const LeastSquaresFit fit = fit_curve(
+      const evidence::LeastSquaresFit fit = fit_curve(
           kCurves.at(name), numbers(*set.find("x")), numbers(*set.find("y")), numbers(start));
       INFO(name << " from start " << start.dump() << ", " << fit.iterations << " iterations");
       CHECK(fit.converged);
@@ -154,7 +154,7 @@ TEST_CASE("Longley's linear set gives its certified parameters from nothing") {
                                 0.214274163161675,
                                 0.226073200069370,
                                 455.478499142212};
-  LeastSquaresProblem problem;
+  evidence::LeastSquaresProblem problem;
   problem.parameters.resize(7);
   problem.residuals = 16;
   problem.evaluate = [&](std::span<const double> b, std::span<double> r) {
@@ -168,9 +168,9 @@ TEST_CASE("Longley's linear set gives its certified parameters from nothing") {
       for (std::size_t k = 0; k < 7; ++k) j[i * 7 + k] = k == 0 ? 1.0 : rows[i][k];
     }
   };
-  LeastSquaresOptions options;
+  evidence::LeastSquaresOptions options;
   options.estimates_noise = true;
-  const LeastSquaresFit fit = least_squares(problem, options);
+  const evidence::LeastSquaresFit fit = evidence::least_squares(problem, options);
   for (std::size_t k = 0; k < 7; ++k) {
     INFO("B" << k << " " << fit.x[k]);
     check_digits(fit.x[k], certified[k], 1e-6);

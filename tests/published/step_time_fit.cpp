@@ -78,12 +78,12 @@ class Problem {
   Problem& operator=(const Problem&) = delete;
 
   std::vector<double> minimum() const {
-    LeastSquaresOptions options;
-    options.loss = Loss::huber;
+    evidence::LeastSquaresOptions options;
+    options.loss = evidence::Loss::huber;
     options.loss_scale = kHuber;
     options.max_iterations = kIterations;
     options.tolerance = 1e-6;
-    return exponentials(least_squares(problem_, options).x);
+    return exponentials(evidence::least_squares(problem_, options).x);
   }
 
  private:
@@ -112,7 +112,7 @@ class Problem {
 
   const std::vector<FittedCoefficient>& coefficients_;
   std::vector<const MeasuredStep*> steps_;
-  LeastSquaresProblem problem_;
+  evidence::LeastSquaresProblem problem_;
 };
 
 }  // namespace

@@ -27,7 +27,7 @@ const char* const kStep =
     "sync\t0\t1\tdevice\n"
     "mark\t0\t0\toptimizer\n";
 
-const PhaseWork& of(const WorkByPhase& work, Phase phase) {
+const simulator::PhaseWork& of(const simulator::WorkByPhase& work, Phase phase) {
   return work[static_cast<std::size_t>(phase)];
 }
 
@@ -37,17 +37,17 @@ TEST_CASE("The last step's work is counted in the phase whose end comes next") {
   const std::string lines = std::string(kStep) + kStep;
   const auto counted = count_last_step(read_work(lines, "work"));
   REQUIRE(counted.has_value());
-  const PhaseWork& forward = of(*counted, Phase::forward);
+  const simulator::PhaseWork& forward = of(*counted, Phase::forward);
   CHECK(forward.products == std::map<std::string, std::int64_t>{{"bf16 16 x 8 x 32", 1}});
   CHECK(forward.attention == 1);
   CHECK(forward.kernels == 0);
   CHECK(forward.copies == std::map<std::string, std::int64_t>{{"to device, 512 bytes, pinned", 1}});
-  const PhaseWork& backward = of(*counted, Phase::backward);
+  const simulator::PhaseWork& backward = of(*counted, Phase::backward);
   CHECK(backward.collectives ==
         std::map<std::string, std::int64_t>{{"reduce_scatter of 8 ranks, 800 bytes", 1}});
   CHECK(backward.events == 1);
   CHECK(backward.stream_waits == 1);
-  const PhaseWork& step = of(*counted, Phase::step);
+  const simulator::PhaseWork& step = of(*counted, Phase::step);
   CHECK(step.updated_on_host == Elements::of(77));
   CHECK(step.kernels == 1);
   CHECK(step.host_waits == 1);
@@ -56,10 +56,10 @@ TEST_CASE("The last step's work is counted in the phase whose end comes next") {
 TEST_CASE("Counted work is read back as it was written, and differs from itself in nothing") {
   const auto counted = count_last_step(read_work(std::string(kStep) + kStep, "work"));
   REQUIRE(counted.has_value());
-  WorkByPhase again = work_from_json(to_json(*counted));
+  simulator::WorkByPhase again = simulator::work_from_json(to_json(*counted));
   CHECK(differences(*counted, again).empty());
   again[static_cast<std::size_t>(Phase::backward)].stream_waits = 3;
-  const std::vector<WorkDifference> found = differences(*counted, again);
+  const std::vector<simulator::WorkDifference> found = differences(*counted, again);
   REQUIRE(found.size() == 1);
   CHECK(found[0].phase == Phase::backward);
   CHECK(found[0].what == "stream_waits");

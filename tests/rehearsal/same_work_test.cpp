@@ -18,7 +18,7 @@ namespace {
 
 struct Run {
   std::string id;
-  WorkByPhase real, simulated;
+  simulator::WorkByPhase real, simulated;
   bool deepspeed = false;
 };
 
@@ -28,10 +28,10 @@ std::vector<Run> kept_runs() {
   for (std::string line; std::getline(lines, line);) {
     const Json document = parse_json(line, "work.jsonl").root;
     const Plan plan = resolve(parse_scenario(*document.find("scenario"), "work.jsonl"));
-    const RankProgram rank = write_rank_program(plan, step_work(plan), 0);
+    const simulator::RankProgram rank = simulator::write_rank_program(plan, step_work(plan), 0);
     runs.push_back({document.find("id")->as_string(),
-                    work_from_json(*document.find("work")),
-                    count_work(rank.program, rank.steady),
+                    simulator::work_from_json(*document.find("work")),
+                    simulator::count_work(rank.program, rank.steady),
                     runs_deepspeed(plan.workload)});
   }
   return runs;
@@ -65,7 +65,7 @@ std::map<std::string, std::int64_t> without_angles(std::map<std::string, std::in
   return products;
 }
 
-const PhaseWork& of(const WorkByPhase& work, Phase phase) {
+const simulator::PhaseWork& of(const simulator::WorkByPhase& work, Phase phase) {
   return work[static_cast<std::size_t>(phase)];
 }
 
@@ -79,8 +79,8 @@ TEST_CASE("Simulated steps run the products and attention calls of the rehearsed
   for (const Run& run : runs) {
     for (const Phase phase : kPhases) {
       CAPTURE(run.id, name(kPhaseNames, phase));
-      const PhaseWork& real = of(run.real, phase);
-      const PhaseWork& simulated = of(run.simulated, phase);
+      const simulator::PhaseWork& real = of(run.real, phase);
+      const simulator::PhaseWork& simulated = of(run.simulated, phase);
       CHECK(without_angles(real.products) == without_angles(simulated.products));
       CHECK(real.attention == simulated.attention);
     }
@@ -92,8 +92,8 @@ TEST_CASE("Simulated steps of DeepSpeed move the bytes of the rehearsed programs
     if (!run.deepspeed) continue;
     for (const Phase phase : kPhases) {
       CAPTURE(run.id, name(kPhaseNames, phase));
-      const PhaseWork& real = of(run.real, phase);
-      const PhaseWork& simulated = of(run.simulated, phase);
+      const simulator::PhaseWork& real = of(run.real, phase);
+      const simulator::PhaseWork& simulated = of(run.simulated, phase);
       CHECK(large(real.collectives) == large(simulated.collectives));
       CHECK(large(real.copies) == large(simulated.copies));
       CHECK(real.updated_on_host == simulated.updated_on_host);

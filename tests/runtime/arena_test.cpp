@@ -93,21 +93,21 @@ TEST_CASE("the simulator reserves what the arena does") {
     Addresses backend;
     backend.room = room;
     Arena arena(backend, Bytes::mib(64));
-    AllocatorOptions options;
+    simulator::AllocatorOptions options;
     options.arena_segment = Bytes::mib(64);
     options.available = room;
     int refused = 0;
-    CachingAllocator simulated(options);
+    simulator::CachingAllocator simulated(options);
     std::mt19937 random(seed);
-    std::vector<std::pair<std::byte*, BlockId>> held;
+    std::vector<std::pair<std::byte*, simulator::BlockId>> held;
     for (int i = 0; i < 3000; ++i) {
       if (held.size() < 60 && random() % 5 < 3) {
         // From 512 bytes to 256 MiB, as many of each power of two.
         const std::int64_t most = std::int64_t{1} << (9 + random() % 20);
         const Bytes size = Bytes::of(round_up(1 + static_cast<std::int64_t>(random()) % most, 512));
         std::byte* const data = arena.allocate(size, Queue::compute);
-        const Allocation block = simulated.allocate({.size = size}, {});
-        REQUIRE((data != nullptr) == (block.outcome == AllocationOutcome::allocated));
+        const simulator::Allocation block = simulated.allocate({.size = size}, {});
+        REQUIRE((data != nullptr) == (block.outcome == simulator::AllocationOutcome::allocated));
         if (data != nullptr) held.emplace_back(data, block.block);
         refused += data == nullptr ? 1 : 0;
       } else if (!held.empty()) {

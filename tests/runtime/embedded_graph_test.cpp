@@ -133,8 +133,8 @@ TEST_CASE("The simulator plays the embedded engine; on CPU ranks nothing is rese
               .root;
       document.members().emplace_back("model", llama_config());
       const Plan plan = resolve(parse_scenario(document, "test"));
-      REQUIRE(is_simulated(plan));
-      const StepResult simulated = simulate(plan);
+      REQUIRE(simulator::is_simulated(plan));
+      const StepResult simulated = simulator::simulate(plan);
       const StepResult summed = predict(plan);
       CHECK(simulated.gpu.peak_reserved == simulated.gpu.peak_allocated);
       CHECK(simulated.gpu.peak_total == simulated.gpu.peak_allocated);

@@ -286,10 +286,10 @@ TEST_CASE("A fused loss is simulated as it is summed up, and spares the logits")
     for (const int stage : {0, 1, 2, 3}) {
       INFO(cluster << ", stage " << stage);
       const Plan plan = plan_of(cluster, true, stage);
-      const StepResult simulated = simulate(plan);
+      const StepResult simulated = simulator::simulate(plan);
       CHECK(simulated.gpu.peak_allocated / predict(plan).gpu.peak_allocated ==
             Approx(1.0).epsilon(0.05));
-      const StepResult whole = simulate(plan_of(cluster, false, stage));
+      const StepResult whole = simulator::simulate(plan_of(cluster, false, stage));
       const auto logits = [](const StepResult& result) {
         Bytes most;
         for (const CategoryBytes& phase : result.gpu.by_phase) {

@@ -161,9 +161,9 @@ std::vector<double> check(const Point& point,
   const bool sums_on_host =
       point.stage == 2 && point.accumulation > 1 && point.zero.find("offload_optimizer") != nullptr;
   if (sums_on_host) {
-    CHECK(peak_error(simulate(plan).gpu, report) <= 0.02);
+    CHECK(peak_error(simulator::simulate(plan).gpu, report) <= 0.02);
   } else {
-    CHECK(memory_error(simulate(plan).gpu, report) <= 0.01);
+    CHECK(memory_error(simulator::simulate(plan).gpu, report) <= 0.01);
   }
   if (losses.empty()) losses = report.losses;
   for (std::size_t i = 0; i < losses.size(); ++i) {
@@ -413,7 +413,7 @@ TEST_CASE("states and weights on a drive take what is predicted, on every place"
     }
     INFO(point.text() << " " << point.precision << ", parallelism " << point.parallelism);
     const Plan plan = point.plan();
-    const StepResult predicted = simulate(plan);
+    const StepResult predicted = simulator::simulate(plan);
     const TrainingReport report = train_plan(plan, folder.path());
     CHECK(memory_error(predicted.gpu, report) <= 0.01);
     CHECK(host_error(plan, predicted, report) <= 0.01);
@@ -439,7 +439,7 @@ TEST_CASE("16-bit weights with fp32 masters train, and take what is predicted") 
       INFO(point.text() << precision);
       const Plan plan = point.plan();
       const TrainingReport report = train_plan(plan);
-      CHECK(memory_error(simulate(plan).gpu, report) <= 0.01);
+      CHECK(memory_error(simulator::simulate(plan).gpu, report) <= 0.01);
       if (losses.empty()) losses = report.losses;
       // Stages add gradients of micro-steps in 16 bits in different orders.
       for (std::size_t i = 0; i < losses.size(); ++i) {
@@ -468,7 +468,7 @@ TEST_CASE("bf16 masters and moments train under every stage that has them, in ha
       INFO(point.text());
       const Plan plan = point.plan();
       const TrainingReport report = train_plan(plan);
-      CHECK(memory_error(simulate(plan).gpu, report) <= 0.01);
+      CHECK(memory_error(simulator::simulate(plan).gpu, report) <= 0.01);
       // Each buffer of this small model is rounded up to 512 bytes.
       CHECK(states_of(fp32_masters) / states_of(report) == Approx(2.0).epsilon(0.1));
       CHECK(report.losses.back() < report.losses.front());

@@ -414,7 +414,8 @@ TEST_CASE("a trace has what was read and written, under the simulator's names") 
     const TrainingReport report = train_plan(plan, folder.path(), SwapEngine::automatic, true);
     REQUIRE(report.timeline.has_value());
     std::map<std::string, int> measured = drive_spans(report.timeline->chrome_trace("measured"));
-    std::map<std::string, int> simulated = drive_spans(record_run(plan, simulate(plan)).trace);
+    std::map<std::string, int> simulated =
+        drive_spans(simulator::record_run(plan, simulator::simulate(plan)).trace);
     CHECK(simulated.at("NVMe read") >= 2);
     CHECK(measured.at("NVMe read") == simulated.at("NVMe read"));
     // Gradients in backward, too, of which several go together.

@@ -95,7 +95,7 @@ TEST_CASE("the trace of a run has the simulator's tracks, kernel calls and peak"
   const bool fused_loss = GENERATE(false, true);
   CAPTURE(stage, fused_loss);
   const Plan plan = plan_of(stage, fused_loss);
-  const Trace simulated = trace_of(record_run(plan, simulate(plan)).trace);
+  const Trace simulated = trace_of(simulator::record_run(plan, simulator::simulate(plan)).trace);
   const Trace measured = trace_of(trace_of_run(plan));
   CHECK(measured.kernels == simulated.kernels);
   CHECK(measured.kernels.size() > 50);
@@ -110,7 +110,7 @@ TEST_CASE("the trace has what groups of ranks do, and no two collectives at once
   const Plan plan = plan_of(3, false, groups);
   const std::string text = trace_of_run(plan);
   const Trace measured = trace_of(text);
-  const Trace simulated = trace_of(record_run(plan, simulate(plan)).trace);
+  const Trace simulated = trace_of(simulator::record_run(plan, simulator::simulate(plan)).trace);
   CHECK(measured.kernels == simulated.kernels);
   // One for one: gathers, reductions, norms. A sum over replicas is one for each stretch of
   // partitions, which is two more here than there are buckets.

@@ -10,10 +10,10 @@ using namespace zeroplan;
 
 namespace {
 
-using Clocks = std::vector<StreamClock>;
+using Clocks = std::vector<simulator::StreamClock>;
 
-AllocatorOptions device(bool expandable = false) {
-  AllocatorOptions options;
+simulator::AllocatorOptions device(bool expandable = false) {
+  simulator::AllocatorOptions options;
   options.device_total = 1_GiB;
   options.available = 600_MiB;
   options.expandable_segments = expandable;
@@ -22,27 +22,27 @@ AllocatorOptions device(bool expandable = false) {
 
 // An allocator and its live tensors by tag; plays the same random future as another one.
 struct World {
-  CachingAllocator allocator;
+  simulator::CachingAllocator allocator;
   Clocks clocks = Clocks(3);
-  std::map<std::uint64_t, BlockId> live;
+  std::map<std::uint64_t, simulator::BlockId> live;
 
   void step(std::mt19937& random, std::uint64_t tag, bool may_free_below, std::uint64_t first_tag) {
     const auto r = [&](std::uint32_t n) { return random() % n; };
     const std::uint32_t kind = r(10);
     const std::uint32_t pick = r(1u << 20);
-    const auto stream = static_cast<StreamId>(r(3));
+    const auto stream = static_cast<simulator::StreamId>(r(3));
     const auto size = 1 + static_cast<std::int64_t>(r(1u << (6 + r(19))));
     if (r(4) == 0) {
       clocks[1].queued += 1;
       clocks[1].completed = clocks[1].queued - 1;
     }
     if (kind < 5) {
-      Allocation got = allocator.allocate({Bytes::of(size), stream, tag}, clocks);
-      if (got.outcome == AllocationOutcome::must_synchronize) {
-        for (StreamClock& clock : clocks) clock.completed = clock.queued;
+      simulator::Allocation got = allocator.allocate({Bytes::of(size), stream, tag}, clocks);
+      if (got.outcome == simulator::AllocationOutcome::must_synchronize) {
+        for (simulator::StreamClock& clock : clocks) clock.completed = clock.queued;
         got = allocator.continue_allocation(clocks);
       }
-      if (got.outcome == AllocationOutcome::allocated) live[tag] = got.block;
+      if (got.outcome == simulator::AllocationOutcome::allocated) live[tag] = got.block;
       return;
     }
     auto it = may_free_below ? live.begin() : live.lower_bound(first_tag);
@@ -60,7 +60,7 @@ struct Change {
   friend bool operator==(const Change&, const Change&) = default;
 };
 
-Change change(const MemoryStats& now, const MemoryStats& then) {
+Change change(const simulator::MemoryStats& now, const simulator::MemoryStats& then) {
   return {now.all().allocated_bytes.current - then.all().allocated_bytes.current,
           now.all().reserved_bytes.current - then.all().reserved_bytes.current,
           now.all().active_bytes.current - then.all().active_bytes.current,
@@ -72,7 +72,7 @@ Change change(const MemoryStats& now, const MemoryStats& then) {
 
 // Segments and handles come and go, so that addresses and handles differ ever after.
 void shake(World& world) {
-  std::vector<BlockId> blocks;
+  std::vector<simulator::BlockId> blocks;
   for (int i = 0; i < 9; ++i) {
     blocks.push_back(world.allocator.allocate({Bytes::mib(11 + i), 2}, world.clocks).block);
   }
@@ -85,7 +85,7 @@ void shake(World& world) {
 TEST_CASE("allocators with equal canonical states behave alike whatever their histories were") {
   for (unsigned seed = 0; seed < 20; ++seed) {
     CAPTURE(seed);
-    World a{CachingAllocator(device(seed % 2 == 1)), Clocks(3), {}};
+    World a{simulator::CachingAllocator(device(seed % 2 == 1)), Clocks(3), {}};
     World b = a;
     shake(b);
     std::mt19937 past(seed), past_again(seed);
@@ -93,8 +93,8 @@ TEST_CASE("allocators with equal canonical states behave alike whatever their hi
     for (std::uint64_t i = 0; i < 120; ++i) b.step(past_again, i, true, 0);
     REQUIRE(a.allocator.canonical_state(a.clocks) == b.allocator.canonical_state(b.clocks));
     REQUIRE(a.allocator.fingerprint(a.clocks) == b.allocator.fingerprint(b.clocks));
-    const MemoryStats then_a = a.allocator.stats();
-    const MemoryStats then_b = b.allocator.stats();
+    const simulator::MemoryStats then_a = a.allocator.stats();
+    const simulator::MemoryStats then_b = b.allocator.stats();
     std::mt19937 future(seed + 100), future_again(seed + 100);
     for (std::uint64_t i = 1000; i < 1200; ++i) {
       a.step(future, i, true, 0);
@@ -106,13 +106,15 @@ TEST_CASE("allocators with equal canonical states behave alike whatever their hi
 }
 
 TEST_CASE("where tensors stay, equal canonical states behave alike however many there are") {
-  const CanonicalLabel label = [](std::uint64_t tag) { return tag < 1000 ? kOutlives : tag; };
+  const simulator::CanonicalLabel label = [](std::uint64_t tag) {
+    return tag < 1000 ? simulator::kOutlives : tag;
+  };
   int compared = 0;
   for (unsigned seed = 0; seed < 20; ++seed) {
     CAPTURE(seed);
-    AllocatorOptions options = device();
+    simulator::AllocatorOptions options = device();
     options.available = Bytes::infinite();
-    World a{CachingAllocator(options), Clocks(3), {}};
+    World a{simulator::CachingAllocator(options), Clocks(3), {}};
     World b = a;
     // More tensors that stay, in segments of their own, before and after what is shared.
     b.allocator.allocate({34_MiB, 0, 5}, b.clocks);
@@ -130,8 +132,8 @@ TEST_CASE("where tensors stay, equal canonical states behave alike however many 
     }
     ++compared;
     CHECK(a.allocator.canonical_state(a.clocks) != b.allocator.canonical_state(b.clocks));
-    const MemoryStats then_a = a.allocator.stats();
-    const MemoryStats then_b = b.allocator.stats();
+    const simulator::MemoryStats then_a = a.allocator.stats();
+    const simulator::MemoryStats then_b = b.allocator.stats();
     std::mt19937 future(seed + 100), future_again(seed + 100);
     for (std::uint64_t i = 1000; i < 1300; ++i) {
       a.step(future, i, false, 1000);
@@ -146,13 +148,15 @@ TEST_CASE("where tensors stay, equal canonical states behave alike however many 
 
 TEST_CASE("a canonical state tells apart what the future can tell apart") {
   const auto state = [](auto&& build) {
-    CachingAllocator allocator(device());
+    simulator::CachingAllocator allocator(device());
     Clocks clocks(3);
     build(allocator, clocks);
     return allocator.canonical_state(clocks);
   };
-  const auto one = [&](Bytes size, StreamId stream, std::uint64_t tag) {
-    return state([&](CachingAllocator& a, Clocks& c) { a.allocate({size, stream, tag}, c); });
+  const auto one = [&](Bytes size, simulator::StreamId stream, std::uint64_t tag) {
+    return state([&](simulator::CachingAllocator& a, Clocks& c) {
+      a.allocate({size, stream, tag}, c);
+    });
   };
   const auto base = one(3_MiB, 0, 1);
   CHECK(base == one(3_MiB, 0, 1));
@@ -161,8 +165,8 @@ TEST_CASE("a canonical state tells apart what the future can tell apart") {
   CHECK(base != one(3_MiB, 0, 2));
   CHECK(base != one(512_KiB, 0, 1));
   const auto freed = [&](bool used_elsewhere, std::int64_t lag) {
-    return state([&](CachingAllocator& a, Clocks& c) {
-      const BlockId block = a.allocate({3_MiB, 0, 1}, c).block;
+    return state([&](simulator::CachingAllocator& a, Clocks& c) {
+      const simulator::BlockId block = a.allocate({3_MiB, 0, 1}, c).block;
       c[1].queued = 1;
       if (used_elsewhere) a.record_stream(block, 1);
       a.free(block, c);
@@ -175,21 +179,21 @@ TEST_CASE("a canonical state tells apart what the future can tell apart") {
 }
 
 TEST_CASE("micro-batches that repeat reach one state and keep it") {
-  CachingAllocator allocator(device());
+  simulator::CachingAllocator allocator(device());
   std::vector<Fingerprint> prints;
   std::vector<std::int64_t> weights{30, 7, 3, 1};
   for (std::uint64_t i = 0; i < weights.size(); ++i) {
     allocator.allocate({Bytes::mib(weights[i]), 0, i}, {});
   }
   for (int micro_batch = 0; micro_batch < 6; ++micro_batch) {
-    std::vector<BlockId> saved;
+    std::vector<simulator::BlockId> saved;
     for (std::uint64_t layer = 0; layer < 12; ++layer) {
       const auto kib = static_cast<std::int64_t>(300 + 777 * (layer % 3));
       saved.push_back(allocator.allocate({Bytes::kib(kib), 0, 100 + layer}, {}).block);
       allocator.free(allocator.allocate({Bytes::kib(3 * kib), 0, 50}, {}).block, {});
     }
     while (!saved.empty()) {
-      const BlockId grad = allocator.allocate({5_MiB, 0, 60}, {}).block;
+      const simulator::BlockId grad = allocator.allocate({5_MiB, 0, 60}, {}).block;
       allocator.free(saved.back(), {});
       saved.pop_back();
       allocator.free(grad, {});
@@ -201,9 +205,9 @@ TEST_CASE("micro-batches that repeat reach one state and keep it") {
 }
 
 TEST_CASE("a copy of the allocator is an allocator of its own") {
-  CachingAllocator a(device());
-  const BlockId block = a.allocate({3_MiB}, {}).block;
-  CachingAllocator b = a;
+  simulator::CachingAllocator a(device());
+  const simulator::BlockId block = a.allocate({3_MiB}, {}).block;
+  simulator::CachingAllocator b = a;
   b.free(block, {});
   b.allocate({50_MiB}, {});
   CHECK(a.size(block) == 3_MiB);

@@ -13,7 +13,7 @@ using zeroplan::testing::NaiveAllocator;
 
 namespace {
 
-NaiveAllocator::Totals totals_of(const PoolStats& pool) {
+NaiveAllocator::Totals totals_of(const simulator::PoolStats& pool) {
   return {.allocation = pool.allocation.current,
           .allocated = pool.allocated_bytes.current,
           .active = pool.active.current,
@@ -26,7 +26,7 @@ NaiveAllocator::Totals totals_of(const PoolStats& pool) {
 }
 
 struct Play {
-  AllocatorOptions options;
+  simulator::AllocatorOptions options;
   int streams = 1;
   std::int64_t most_live = 60;
   int empty_cache_every = 0;  // in operations; 0: never
@@ -52,7 +52,7 @@ class Player {
     fast_.check_invariants();
   }
 
-  const CachingAllocator& fast() const { return fast_; }
+  const simulator::CachingAllocator& fast() const { return fast_; }
 
  private:
   std::int64_t below(std::int64_t n) {
@@ -60,7 +60,7 @@ class Player {
   }
 
   void wait() {
-    for (StreamClock& clock : clocks_) clock.completed = clock.queued;
+    for (simulator::StreamClock& clock : clocks_) clock.completed = clock.queued;
   }
 
   std::int64_t random_size() {
@@ -86,7 +86,7 @@ class Player {
 
   void step(int i) {
     const std::int64_t kind = below(20);
-    for (StreamClock& clock : clocks_) {
+    for (simulator::StreamClock& clock : clocks_) {
       if (below(3) == 0) ++clock.queued;
       if (below(3) == 0) clock.completed += below(clock.queued - clock.completed + 1);
     }
@@ -104,7 +104,7 @@ class Player {
       allocate();
     } else if (kind < 13) {
       const auto& [tensor, block] = random_live();
-      const auto stream = static_cast<StreamId>(below(play_.streams));
+      const auto stream = static_cast<simulator::StreamId>(below(play_.streams));
       fast_.record_stream(block, stream);
       naive_.record_stream(tensor, stream);
     } else {
@@ -115,27 +115,27 @@ class Player {
     }
   }
 
-  std::pair<const int, BlockId>& random_live() {
+  std::pair<const int, simulator::BlockId>& random_live() {
     return *std::next(live_.begin(), below(static_cast<std::int64_t>(live_.size())));
   }
 
   void allocate() {
     const int tensor = next_tensor_++;
     const std::int64_t size = random_size();
-    const auto stream = static_cast<StreamId>(below(play_.streams));
+    const auto stream = static_cast<simulator::StreamId>(below(play_.streams));
     // Waiting moves the clocks: both must begin with the same ones.
-    const std::vector<StreamClock> before = clocks_;
-    Allocation got =
+    const std::vector<simulator::StreamClock> before = clocks_;
+    simulator::Allocation got =
         fast_.allocate({Bytes::of(size), stream, static_cast<std::uint64_t>(tensor)}, clocks_);
-    if (got.outcome == AllocationOutcome::must_synchronize) {
+    if (got.outcome == simulator::AllocationOutcome::must_synchronize) {
       wait();
       got = fast_.continue_allocation(clocks_);
     }
     clocks_ = before;
     const NaiveAllocator::Outcome expected = naive_.allocate(tensor, size, stream, clocks_);
-    REQUIRE((got.outcome == AllocationOutcome::allocated) ==
+    REQUIRE((got.outcome == simulator::AllocationOutcome::allocated) ==
             (expected == NaiveAllocator::Outcome::allocated));
-    if (got.outcome != AllocationOutcome::allocated) return;
+    if (got.outcome != simulator::AllocationOutcome::allocated) return;
     live_[tensor] = got.block;
     // The same place: addresses differ by where each begins to count a segment.
     const NaiveAllocator::Place& place = naive_.place(tensor);
@@ -146,10 +146,10 @@ class Player {
   }
 
   void compare() {
-    const MemoryStats& stats = fast_.stats();
+    const simulator::MemoryStats& stats = fast_.stats();
     REQUIRE(totals_of(stats.all()) == naive_.totals());
-    REQUIRE(totals_of(stats.of(StatPool::small_pool)) == naive_.totals(true));
-    REQUIRE(totals_of(stats.of(StatPool::large_pool)) == naive_.totals(false));
+    REQUIRE(totals_of(stats.of(simulator::StatPool::small_pool)) == naive_.totals(true));
+    REQUIRE(totals_of(stats.of(simulator::StatPool::large_pool)) == naive_.totals(false));
     REQUIRE(stats.num_alloc_retries == naive_.retries);
     REQUIRE(stats.num_ooms == naive_.ooms);
     REQUIRE(stats.num_sync_all_streams == naive_.syncs);
@@ -162,10 +162,10 @@ class Player {
 
   Play play_;
   std::mt19937 random_;
-  std::vector<StreamClock> clocks_;
-  CachingAllocator fast_;
+  std::vector<simulator::StreamClock> clocks_;
+  simulator::CachingAllocator fast_;
   NaiveAllocator naive_;
-  std::map<int, BlockId> live_;
+  std::map<int, simulator::BlockId> live_;
   std::map<std::int64_t, std::int64_t> bases_;
   int next_tensor_ = 0;
   int compared_ = 0;
@@ -185,8 +185,8 @@ std::pair<std::int64_t, std::int64_t> play(Play play, unsigned seed, int operati
   return both;
 }
 
-AllocatorOptions device(std::int64_t mebibytes) {
-  AllocatorOptions options;
+simulator::AllocatorOptions device(std::int64_t mebibytes) {
+  simulator::AllocatorOptions options;
   options.device_total = Bytes::mib(mebibytes);
   options.available = Bytes::mib(mebibytes);
   return options;
@@ -233,7 +233,7 @@ TEST_CASE("random traces: a memory fraction, garbage collection, oversize blocks
   std::int64_t ooms = 0;
   for (unsigned seed = 0; seed < 16; ++seed) {
     CAPTURE(seed);
-    AllocatorOptions options = device(4096);
+    simulator::AllocatorOptions options = device(4096);
     options.allowed = Bytes::mib(350 + 60 * (seed % 3));
     if (seed % 2 == 0) options.garbage_collection_threshold = 0.3 + 0.1 * (seed % 5);
     if (seed % 4 < 2) options.max_split_size = Bytes::mib(21 + 7 * (seed % 3));
@@ -249,7 +249,7 @@ TEST_CASE("random traces: a memory fraction, garbage collection, oversize blocks
 TEST_CASE("random traces: rounding to divisions of powers of two") {
   for (unsigned seed = 0; seed < 4; ++seed) {
     CAPTURE(seed);
-    AllocatorOptions options = device(600);
+    simulator::AllocatorOptions options = device(600);
     options.roundup_power2_divisions.fill(std::int64_t{1} << (1 + seed));
     play({.options = options, .streams = 2}, seed);
   }
@@ -260,7 +260,7 @@ TEST_CASE("random traces: expandable segments") {
   std::int64_t ooms = 0;
   for (unsigned seed = 0; seed < 16; ++seed) {
     CAPTURE(seed);
-    AllocatorOptions options = device(300 + 100 * (seed % 3));
+    simulator::AllocatorOptions options = device(300 + 100 * (seed % 3));
     options.expandable_segments = true;
     if (seed % 4 == 3) options.allowed = Bytes::mib(400);
     const auto [f, o] = play({.options = options,
@@ -277,7 +277,7 @@ TEST_CASE("random traces: expandable segments") {
 TEST_CASE("random traces: expandable segments switched on and off") {
   for (unsigned seed = 0; seed < 8; ++seed) {
     CAPTURE(seed);
-    AllocatorOptions options = device(500);
+    simulator::AllocatorOptions options = device(500);
     options.expandable_segments = seed % 2 == 0;
     play({.options = options, .streams = 2, .toggles_expandable = true}, seed);
   }

@@ -34,11 +34,11 @@ class NaiveRecorder {
   }
 
  private:
-  static AllocatorOptions options(const std::string& conf, std::int64_t allowed_mib) {
-    AllocatorOptions base;
+  static simulator::AllocatorOptions options(const std::string& conf, std::int64_t allowed_mib) {
+    simulator::AllocatorOptions base;
     base.device_total = 2_GiB;
     if (allowed_mib != 0) base.allowed = Bytes::mib(allowed_mib);
-    return parse_alloc_conf(conf, "test", {2, 6}, base);
+    return simulator::parse_alloc_conf(conf, "test", {2, 6}, base);
   }
 
   std::int64_t below(std::int64_t n) {
@@ -46,7 +46,7 @@ class NaiveRecorder {
   }
 
   void finish() {
-    for (StreamClock& clock : clocks_) clock.completed = clock.queued;
+    for (simulator::StreamClock& clock : clocks_) clock.completed = clock.queued;
   }
 
   void sync() {
@@ -98,7 +98,7 @@ class NaiveRecorder {
       outcome(true);
     } else if (live_.empty() || (kind < 24 && live_.size() < 40)) {
       const std::int64_t size = 1 + below(std::int64_t{1} << (11 + below(16)));
-      const auto stream = static_cast<StreamId>(below(3));
+      const auto stream = static_cast<simulator::StreamId>(below(3));
       out_ << "alloc " << next_ << ' ' << size << ' ' << stream << '\n';
       const bool ok =
           naive_.allocate(next_, size, stream, clocks_) == NaiveAllocator::Outcome::allocated;
@@ -108,7 +108,7 @@ class NaiveRecorder {
     } else {
       const auto i = static_cast<std::size_t>(below(static_cast<std::int64_t>(live_.size())));
       if (kind < 28) {
-        const auto stream = static_cast<StreamId>(below(3));
+        const auto stream = static_cast<simulator::StreamId>(below(3));
         out_ << "record " << live_[i] << ' ' << stream << '\n';
         naive_.record_stream(live_[i], stream);
       } else {
@@ -122,7 +122,7 @@ class NaiveRecorder {
 
   std::mt19937 random_;
   std::ostringstream out_;
-  std::vector<StreamClock> clocks_ = std::vector<StreamClock>(3);
+  std::vector<simulator::StreamClock> clocks_ = std::vector<simulator::StreamClock>(3);
   NaiveAllocator naive_;
   RecordedValues said_;
   std::pair<std::int64_t, std::int64_t> calls_;

@@ -10,41 +10,44 @@ using namespace zeroplan;
 
 namespace {
 
-constexpr StreamId kCompute = kComputeStream;
+constexpr simulator::StreamId kCompute = simulator::kComputeStream;
 
 // A program under construction, times in milliseconds.
 struct Script {
-  Program program;
-  ProgramWriter writer{program};
+  simulator::Program program;
+  simulator::ProgramWriter writer{program};
 
   Script() { writer.add_stream("compute"); }
 
-  TaskIndex task(TaskKind kind, double dispatch_ms, double duration_ms, Demands demands = {}) {
+  simulator::TaskIndex task(simulator::TaskKind kind,
+                            double dispatch_ms,
+                            double duration_ms,
+                            simulator::Demands demands = {}) {
     return writer.add_task(
         {"task", kind, Seconds::of(dispatch_ms * 1e-3), Seconds::of(duration_ms * 1e-3), demands});
   }
-  TaskIndex kernel(double dispatch_ms, double duration_ms) {
-    return task(TaskKind::kernel, dispatch_ms, duration_ms);
+  simulator::TaskIndex kernel(double dispatch_ms, double duration_ms) {
+    return task(simulator::TaskKind::kernel, dispatch_ms, duration_ms);
   }
-  void allocate(SlotIndex slot, Bytes bytes, StreamId stream = kCompute) {
+  void allocate(simulator::SlotIndex slot, Bytes bytes, simulator::StreamId stream = kCompute) {
     writer.allocate(slot, bytes, MemoryCategory::activations, stream);
   }
 };
 
-double run_ms(const Script& script, const AllocatorOptions& options = {}) {
-  EventLoop loop(script.program, options);
+double run_ms(const Script& script, const simulator::AllocatorOptions& options = {}) {
+  simulator::EventLoop loop(script.program, options);
   REQUIRE(loop.play({0, script.program.code.size()}));
   loop.drain();
   return (loop.time().end - loop.time().begin) * 1e3;
 }
 
-Demands demand(SharedResource resource, float share) {
-  Demands demands{};
+simulator::Demands demand(simulator::SharedResource resource, float share) {
+  simulator::Demands demands{};
   demands[static_cast<std::size_t>(resource)] = share;
   return demands;
 }
 
-double idle_ms(const EventLoop& loop, IdleCause cause) {
+double idle_ms(const simulator::EventLoop& loop, simulator::IdleCause cause) {
   return loop.time().idle[static_cast<std::size_t>(cause)] * 1e3;
 }
 
@@ -52,18 +55,18 @@ double idle_ms(const EventLoop& loop, IdleCause cause) {
 
 TEST_CASE("long kernels hide their dispatch, short ones wait for it") {
   Script slow;
-  const TaskIndex long_kernel = slow.kernel(1.0, 3.0);
+  const simulator::TaskIndex long_kernel = slow.kernel(1.0, 3.0);
   for (int i = 0; i < 10; ++i) slow.writer.issue(long_kernel, kCompute);
   CHECK(run_ms(slow) == Approx(1.0 + 10 * 3.0));
 
   Script fast;
-  const TaskIndex short_kernel = fast.kernel(2.0, 0.5);
+  const simulator::TaskIndex short_kernel = fast.kernel(2.0, 0.5);
   for (int i = 0; i < 10; ++i) fast.writer.issue(short_kernel, kCompute);
-  EventLoop loop(fast.program, {});
+  simulator::EventLoop loop(fast.program, {});
   REQUIRE(loop.play({0, fast.program.code.size()}));
   loop.drain();
   CHECK(loop.time().end * 1e3 == Approx(10 * 2.0 + 0.5));
-  CHECK(idle_ms(loop, IdleCause::dispatch) == Approx(10 * 2.0 - 9 * 0.5));
+  CHECK(idle_ms(loop, simulator::IdleCause::dispatch) == Approx(10 * 2.0 - 9 * 0.5));
   CHECK(loop.time().compute_busy * 1e3 == Approx(5.0));
 }
 
@@ -75,30 +78,33 @@ TEST_CASE("a task without a kernel costs the host alone") {
 
 TEST_CASE("streams overlap where they share nothing") {
   Script script;
-  const StreamId side = script.writer.add_stream("side");
+  const simulator::StreamId side = script.writer.add_stream("side");
   script.writer.issue(script.kernel(0.0, 4.0), kCompute);
-  script.writer.issue(script.task(TaskKind::collective, 0.0, 3.0), side);
+  script.writer.issue(script.task(simulator::TaskKind::collective, 0.0, 3.0), side);
   CHECK(run_ms(script) == Approx(4.0));
 }
 
 TEST_CASE("what two tasks ask of a resource beyond all of it slows both down") {
   Script script;
-  const StreamId side = script.writer.add_stream("side");
-  const Demands most = demand(SharedResource::multiprocessors, 1.0F);
-  const Demands some = demand(SharedResource::multiprocessors, 0.25F);
-  script.writer.issue(script.task(TaskKind::kernel, 0.0, 4.0, most), kCompute);
-  script.writer.issue(script.task(TaskKind::collective, 0.0, 2.0, some), side);
+  const simulator::StreamId side = script.writer.add_stream("side");
+  const simulator::Demands most = demand(simulator::SharedResource::multiprocessors, 1.0F);
+  const simulator::Demands some = demand(simulator::SharedResource::multiprocessors, 0.25F);
+  script.writer.issue(script.task(simulator::TaskKind::kernel, 0.0, 4.0, most), kCompute);
+  script.writer.issue(script.task(simulator::TaskKind::collective, 0.0, 2.0, some), side);
   // Both at 1 / 1.25 until the collective ends at 2.5 ms; the kernel has 2 ms left then.
   CHECK(run_ms(script) == Approx(2.5 + 2.0));
 }
 
 TEST_CASE("a task that follows its like under sharing goes on at the same rate") {
   Script script;
-  const StreamId side = script.writer.add_stream("side");
-  const TaskIndex kernel =
-      script.task(TaskKind::kernel, 0.0, 1.0, demand(SharedResource::gpu_memory, 1.0F));
-  script.writer.issue(
-      script.task(TaskKind::collective, 0.0, 4.0, demand(SharedResource::gpu_memory, 0.6F)), side);
+  const simulator::StreamId side = script.writer.add_stream("side");
+  const simulator::TaskIndex kernel = script.task(
+      simulator::TaskKind::kernel, 0.0, 1.0, demand(simulator::SharedResource::gpu_memory, 1.0F));
+  script.writer.issue(script.task(simulator::TaskKind::collective,
+                                  0.0,
+                                  4.0,
+                                  demand(simulator::SharedResource::gpu_memory, 0.6F)),
+                      side);
   for (int i = 0; i < 3; ++i) script.writer.issue(kernel, kCompute);
   // 3 ms of kernels at 1 / 1.6 take 4.8 ms; the collective has 1 ms left then, alone.
   CHECK(run_ms(script) == Approx(4.8 + 1.0));
@@ -106,43 +112,43 @@ TEST_CASE("a task that follows its like under sharing goes on at the same rate")
 
 TEST_CASE("a stream waits for what another one had queued, and not for what comes later") {
   Script script;
-  const StreamId side = script.writer.add_stream("side");
-  const TaskIndex collective = script.task(TaskKind::collective, 0.0, 5.0);
-  const EventIndex done = script.writer.new_event();
+  const simulator::StreamId side = script.writer.add_stream("side");
+  const simulator::TaskIndex collective = script.task(simulator::TaskKind::collective, 0.0, 5.0);
+  const simulator::EventIndex done = script.writer.new_event();
   script.writer.issue(collective, side);
   script.writer.record_event(done, side);
   script.writer.issue(collective, side);
   script.writer.issue(script.kernel(0.0, 1.0), kCompute);
   script.writer.stream_wait(kCompute, done);
   script.writer.issue(script.kernel(0.0, 1.0), kCompute);
-  EventLoop loop(script.program, {});
+  simulator::EventLoop loop(script.program, {});
   REQUIRE(loop.play({0, script.program.code.size()}));
   loop.drain();
   CHECK(loop.time().end * 1e3 == Approx(10.0));
-  CHECK(idle_ms(loop, IdleCause::communication) == Approx(4.0 + 4.0));
+  CHECK(idle_ms(loop, simulator::IdleCause::communication) == Approx(4.0 + 4.0));
 }
 
 TEST_CASE("waits chain: the cause of idling is what the last stream in the chain does") {
   Script script;
-  const StreamId middle = script.writer.add_stream("middle");
-  const StreamId copies = script.writer.add_stream("copies");
-  script.writer.issue(script.task(TaskKind::copy_to_device, 0.0, 2.0), copies);
+  const simulator::StreamId middle = script.writer.add_stream("middle");
+  const simulator::StreamId copies = script.writer.add_stream("copies");
+  script.writer.issue(script.task(simulator::TaskKind::copy_to_device, 0.0, 2.0), copies);
   script.writer.wait_stream(middle, copies);
-  script.writer.issue(script.task(TaskKind::collective, 0.0, 1.0), middle);
+  script.writer.issue(script.task(simulator::TaskKind::collective, 0.0, 1.0), middle);
   script.writer.wait_stream(kCompute, middle);
   script.writer.issue(script.kernel(0.0, 1.0), kCompute);
-  EventLoop loop(script.program, {});
+  simulator::EventLoop loop(script.program, {});
   REQUIRE(loop.play({0, script.program.code.size()}));
   loop.drain();
   CHECK(loop.time().end * 1e3 == Approx(4.0));
-  CHECK(idle_ms(loop, IdleCause::copies) == Approx(2.0));
-  CHECK(idle_ms(loop, IdleCause::communication) == Approx(1.0));
+  CHECK(idle_ms(loop, simulator::IdleCause::copies) == Approx(2.0));
+  CHECK(idle_ms(loop, simulator::IdleCause::communication) == Approx(1.0));
 }
 
 TEST_CASE("the host blocks on an event, on a stream, on the device") {
   for (const int how : {0, 1, 2}) {
     Script script;
-    const EventIndex event = script.writer.new_event();
+    const simulator::EventIndex event = script.writer.new_event();
     script.writer.issue(script.kernel(1.0, 6.0), kCompute);
     script.writer.record_event(event, kCompute);
     if (how == 0) script.writer.host_wait(event);
@@ -155,15 +161,15 @@ TEST_CASE("the host blocks on an event, on a stream, on the device") {
 
 TEST_CASE("a throttle drops what is finished and blocks on the oldest of too many") {
   Script script;
-  const StreamId side = script.writer.add_stream("side");
-  const QueueIndex queue = script.writer.new_queue();
-  const TaskIndex gather = script.task(TaskKind::collective, 1.0, 10.0);
+  const simulator::StreamId side = script.writer.add_stream("side");
+  const simulator::QueueIndex queue = script.writer.new_queue();
+  const simulator::TaskIndex gather = script.task(simulator::TaskKind::collective, 1.0, 10.0);
   for (int i = 0; i < 5; ++i) {
     script.writer.throttle(queue, 2);
     script.writer.issue(gather, side);
     script.writer.queue_event(queue, side);
   }
-  EventLoop loop(script.program, {});
+  simulator::EventLoop loop(script.program, {});
   REQUIRE(loop.play({0, script.program.code.size()}));
   // Three in flight after the third issue; the fourth waits for the first, which ends at 11 ms.
   CHECK(loop.now().seconds() * 1e3 == Approx(21.0 + 1.0));
@@ -173,10 +179,10 @@ TEST_CASE("a throttle drops what is finished and blocks on the oldest of too man
 
 TEST_CASE("a launch queue that is full blocks the host") {
   Script script;
-  const TaskIndex kernel = script.kernel(0.0, 1.0);
-  const auto launches = static_cast<int>(kLaunchQueue) + 10;
+  const simulator::TaskIndex kernel = script.kernel(0.0, 1.0);
+  const auto launches = static_cast<int>(simulator::kLaunchQueue) + 10;
   for (int i = 0; i < launches; ++i) script.writer.issue(kernel, kCompute);
-  EventLoop loop(script.program, {});
+  simulator::EventLoop loop(script.program, {});
   REQUIRE(loop.play({0, script.program.code.size()}));
   // The one that runs has left the queue.
   CHECK(loop.now().seconds() * 1e3 == Approx(9.0));
@@ -184,16 +190,16 @@ TEST_CASE("a launch queue that is full blocks the host") {
 
 TEST_CASE("a tensor used on another stream is reused only when that stream is done with it") {
   Script script;
-  const StreamId side = script.writer.add_stream("side");
+  const simulator::StreamId side = script.writer.add_stream("side");
   const Bytes size = Bytes::mib(64);
-  const SlotIndex first = script.writer.new_slot();
-  const SlotIndex second = script.writer.new_slot();
+  const simulator::SlotIndex first = script.writer.new_slot();
+  const simulator::SlotIndex second = script.writer.new_slot();
   script.allocate(first, size);
-  script.writer.issue(script.task(TaskKind::collective, 0.0, 5.0), side);
+  script.writer.issue(script.task(simulator::TaskKind::collective, 0.0, 5.0), side);
   script.writer.use_on_stream(first, side);
   script.writer.release(first);
   script.allocate(second, size);
-  EventLoop loop(script.program, {});
+  simulator::EventLoop loop(script.program, {});
   REQUIRE(loop.play({0, script.program.code.size()}));
   CHECK(loop.allocator().stats().peak_allocated() == size);
   CHECK(loop.allocator().stats().peak_reserved() == size * 2);
@@ -201,18 +207,18 @@ TEST_CASE("a tensor used on another stream is reused only when that stream is do
 
 TEST_CASE("a full GPU makes the host wait for deferred frees before it gives up") {
   Script script;
-  const StreamId side = script.writer.add_stream("side");
+  const simulator::StreamId side = script.writer.add_stream("side");
   const Bytes size = Bytes::mib(64);
-  const SlotIndex first = script.writer.new_slot();
-  const SlotIndex second = script.writer.new_slot();
+  const simulator::SlotIndex first = script.writer.new_slot();
+  const simulator::SlotIndex second = script.writer.new_slot();
   script.allocate(first, size);
-  script.writer.issue(script.task(TaskKind::collective, 0.0, 5.0), side);
+  script.writer.issue(script.task(simulator::TaskKind::collective, 0.0, 5.0), side);
   script.writer.use_on_stream(first, side);
   script.writer.release(first);
   script.allocate(second, size);
-  AllocatorOptions options;
+  simulator::AllocatorOptions options;
   options.device_total = options.available = Bytes::mib(100);
-  EventLoop loop(script.program, options);
+  simulator::EventLoop loop(script.program, options);
   REQUIRE(loop.play({0, script.program.code.size()}));
   CHECK(loop.now().seconds() * 1e3 == Approx(5.0));
   CHECK(loop.allocator().stats().num_alloc_retries == 1);
@@ -221,13 +227,13 @@ TEST_CASE("a full GPU makes the host wait for deferred frees before it gives up"
 
 TEST_CASE("what does not fit ends the program, with the tensor's name") {
   Script script;
-  const SlotIndex slot = script.writer.new_slot();
+  const simulator::SlotIndex slot = script.writer.new_slot();
   script.writer.mark(Phase::backward);
   script.writer.set_label(script.writer.add_label("lm_head"));
   script.writer.allocate(slot, Bytes::gib(2), MemoryCategory::logits, kCompute);
-  AllocatorOptions options;
+  simulator::AllocatorOptions options;
   options.device_total = options.available = Bytes::gib(1);
-  EventLoop loop(script.program, options);
+  simulator::EventLoop loop(script.program, options);
   CHECK_FALSE(loop.play({0, script.program.code.size()}));
   CHECK(loop.out_of_memory().category == MemoryCategory::logits);
   CHECK(loop.out_of_memory().phase == Phase::backward);
@@ -243,10 +249,10 @@ TEST_CASE("phases are cut where the compute stream reaches their marks and add u
   script.writer.issue(script.kernel(0.1, 4.0), kCompute);
   script.writer.mark(Phase::step);
   script.writer.issue(script.kernel(0.1, 1.0), kCompute);
-  EventLoop loop(script.program, {});
+  simulator::EventLoop loop(script.program, {});
   REQUIRE(loop.play({0, script.program.code.size()}));
   loop.drain();
-  const TimeAccount& time = loop.time();
+  const simulator::TimeAccount& time = loop.time();
   CHECK(time.phase[static_cast<std::size_t>(Phase::forward)] * 1e3 == Approx(2.1));
   CHECK(time.phase[static_cast<std::size_t>(Phase::backward)] * 1e3 == Approx(4.0));
   CHECK(time.phase[static_cast<std::size_t>(Phase::step)] * 1e3 == Approx(1.0));
@@ -257,9 +263,9 @@ TEST_CASE("phases are cut where the compute stream reaches their marks and add u
 
 TEST_CASE("memory is counted by category at the highest moment of each phase") {
   Script script;
-  const SlotIndex weights = script.writer.new_slot();
-  const SlotIndex saved = script.writer.new_slot();
-  const SlotIndex gradient = script.writer.new_slot();
+  const simulator::SlotIndex weights = script.writer.new_slot();
+  const simulator::SlotIndex saved = script.writer.new_slot();
+  const simulator::SlotIndex gradient = script.writer.new_slot();
   script.writer.allocate(weights, Bytes::mib(40), MemoryCategory::parameters, kCompute);
   script.writer.mark(Phase::forward);
   script.allocate(saved, Bytes::mib(30));
@@ -267,7 +273,7 @@ TEST_CASE("memory is counted by category at the highest moment of each phase") {
   script.writer.allocate(gradient, Bytes::mib(20), MemoryCategory::gradients, kCompute);
   script.writer.release(saved);
   script.writer.release(gradient);
-  EventLoop loop(script.program, {});
+  simulator::EventLoop loop(script.program, {});
   REQUIRE(loop.play({0, script.program.code.size()}));
   const auto& backward = loop.memory().at_peak[static_cast<std::size_t>(Phase::backward)];
   CHECK(at(backward, MemoryCategory::parameters) == Bytes::mib(40));
@@ -280,8 +286,8 @@ TEST_CASE("memory is counted by category at the highest moment of each phase") {
 TEST_CASE("memory that goes back to the driver and is taken again takes the host's time") {
   Script script;
   script.program.device_memory = {Seconds::of(1e-3), BytesPerSecond::of(1e11)};
-  const SlotIndex slot = script.writer.new_slot();
-  const TaskIndex kernel = script.kernel(0.0, 7.0);
+  const simulator::SlotIndex slot = script.writer.new_slot();
+  const simulator::TaskIndex kernel = script.kernel(0.0, 7.0);
   const auto hold_for_a_kernel = [&](std::int64_t mib) {
     script.allocate(slot, Bytes::mib(mib));
     script.writer.issue(kernel, kCompute);
@@ -294,9 +300,9 @@ TEST_CASE("memory that goes back to the driver and is taken again takes the host
   // A GPU with no room for both: the 100 MiB go back, which waits for the kernels and is a call,
   // and of the 120 MiB 100 are taken again, which is one too.
   hold_for_a_kernel(120);
-  AllocatorOptions gpu;
+  simulator::AllocatorOptions gpu;
   gpu.device_total = gpu.available = Bytes::mib(200);
-  EventLoop loop(script.program, gpu);
+  simulator::EventLoop loop(script.program, gpu);
   REQUIRE(loop.play({0, script.program.code.size()}));
   loop.drain();
   const double again_ms = 2.0 + 100.0 * 1024 * 1024 / 1e8;
@@ -304,10 +310,10 @@ TEST_CASE("memory that goes back to the driver and is taken again takes the host
   CHECK(loop.time().end * 1e3 == Approx(3 * 7.0 + again_ms));
   CHECK(loop.time().device_memory * 1e3 == Approx(again_ms));
   CHECK(loop.time().device_calls == 2);
-  CHECK(idle_ms(loop, IdleCause::dispatch) == Approx(again_ms));
+  CHECK(idle_ms(loop, simulator::IdleCause::dispatch) == Approx(again_ms));
 
   // With room there is nothing to pay.
-  EventLoop roomy(script.program, {});
+  simulator::EventLoop roomy(script.program, {});
   REQUIRE(roomy.play({0, script.program.code.size()}));
   roomy.drain();
   CHECK(roomy.time().end * 1e3 == Approx(3 * 7.0));
@@ -317,7 +323,7 @@ TEST_CASE("memory that goes back to the driver and is taken again takes the host
 TEST_CASE("an emptied cache waits for the GPU and pays for what goes back") {
   Script script;
   script.program.device_memory = {Seconds::of(1e-3), BytesPerSecond::infinite()};
-  const SlotIndex slot = script.writer.new_slot();
+  const simulator::SlotIndex slot = script.writer.new_slot();
   script.allocate(slot, Bytes::mib(64));
   script.writer.issue(script.kernel(0.0, 5.0), kCompute);
   script.writer.release(slot);

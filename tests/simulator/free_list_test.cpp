@@ -13,9 +13,9 @@ namespace {
 
 using Key = std::pair<std::int64_t, std::int64_t>;
 
-Key key(const FreeList::Entry& entry) { return {entry.size(), entry.order}; }
+Key key(const simulator::FreeList::Entry& entry) { return {entry.size(), entry.order}; }
 
-void check_same(const FreeList& list, const std::set<Key>& expected) {
+void check_same(const simulator::FreeList& list, const std::set<Key>& expected) {
   REQUIRE(list.count() == static_cast<std::int64_t>(expected.size()));
   auto at = list.begin();
   for (const Key& k : expected) {
@@ -38,7 +38,7 @@ TEST_CASE("a free list is ordered by size and then by address, however it grew a
   // Few to a size, and so many that a bin is cut into chunks.
   const std::int64_t sizes = GENERATE(40, 2);
   std::mt19937 random(7);
-  FreeList list;
+  simulator::FreeList list;
   std::set<Key> expected;
   const auto below = [&](std::int64_t n) {
     return std::uniform_int_distribution<std::int64_t>(0, n - 1)(random);
@@ -76,25 +76,25 @@ TEST_CASE("a free list is ordered by size and then by address, however it grew a
 }
 
 TEST_CASE("a free list finds the next size across all sizes a device can have") {
-  FreeList list;
+  simulator::FreeList list;
   std::set<Key> expected;
-  for (std::int64_t size = 512; size <= FreeList::kLargestSize / 3;
+  for (std::int64_t size = 512; size <= simulator::FreeList::kLargestSize / 3;
        size = size / 512 * 5 / 3 * 512 + 512) {
     list.insert(size, 0, 0);
     expected.insert({size, 0});
   }
-  list.insert(FreeList::kLargestSize, 0, 0);
-  expected.insert({FreeList::kLargestSize, 0});
+  list.insert(simulator::FreeList::kLargestSize, 0, 0);
+  expected.insert({simulator::FreeList::kLargestSize, 0});
   for (const Key& k : expected) {
     CHECK(key(list[list.lower_bound(k.first)]) == k);
     CHECK(key(list[list.lower_bound(k.first - 511)]) == k);
     CHECK(list.lower_bound(k.first + 1) == list.next(list.lower_bound(k.first)));
   }
-  CHECK(list.lower_bound(FreeList::kLargestSize + 1) == list.end());
+  CHECK(list.lower_bound(simulator::FreeList::kLargestSize + 1) == list.end());
 }
 
 TEST_CASE("a block that is not in the free list is noticed when it should leave it") {
-  FreeList list;
+  simulator::FreeList list;
   list.insert(512, 0, 1);
   CHECK_THROWS_AS(list.erase(512, 512), std::logic_error);
   CHECK_THROWS_AS(list.erase(1024, 0), std::logic_error);

@@ -16,55 +16,58 @@ using namespace zeroplan::testing;
 
 namespace {
 
-Demands demand(SharedResource resource, float share) {
-  Demands demands{};
+simulator::Demands demand(simulator::SharedResource resource, float share) {
+  simulator::Demands demands{};
   demands[static_cast<std::size_t>(resource)] = share;
   return demands;
 }
 
 // A rank under construction, times in milliseconds. Its steady step is what is written.
 struct Script {
-  RankProgram rank;
-  ProgramWriter writer{rank.program};
-  StreamId nccl = -1;
+  simulator::RankProgram rank;
+  simulator::ProgramWriter writer{rank.program};
+  simulator::StreamId nccl = -1;
 
   Script() {
     writer.add_stream("compute");
     nccl = writer.add_stream("NCCL");
     rank.program.shared_stream = nccl;
   }
-  TaskIndex task(TaskKind kind, double ms, Demands demands = {}) {
+  simulator::TaskIndex task(simulator::TaskKind kind, double ms, simulator::Demands demands = {}) {
     return writer.add_task({"task", kind, {}, Seconds::of(ms * 1e-3), demands});
   }
-  void kernel(double ms, Demands demands = {}) {
-    writer.issue(task(TaskKind::kernel, ms, demands), kComputeStream);
+  void kernel(double ms, simulator::Demands demands = {}) {
+    writer.issue(task(simulator::TaskKind::kernel, ms, demands), simulator::kComputeStream);
   }
   // Behind what was computed; what is computed next waits for it.
-  void collective(double ms, Demands demands = {}) {
-    writer.wait_stream(nccl, kComputeStream);
-    writer.issue(task(TaskKind::collective, ms, demands), nccl);
-    writer.wait_stream(kComputeStream, nccl);
+  void collective(double ms, simulator::Demands demands = {}) {
+    writer.wait_stream(nccl, simulator::kComputeStream);
+    writer.issue(task(simulator::TaskKind::collective, ms, demands), nccl);
+    writer.wait_stream(simulator::kComputeStream, nccl);
   }
-  const RankProgram& done() {
+  const simulator::RankProgram& done() {
     rank.steady.optimizer = writer.since(0);
     return rank;
   }
 };
 
-std::vector<RankSimulation> together(std::initializer_list<const RankProgram*> ranks,
-                                     const SimulationOptions& options = {}) {
-  std::vector<LockstepRank> list;
-  for (const RankProgram* rank : ranks) list.push_back({rank});
-  return simulate_ranks(list, options);
+std::vector<simulator::RankSimulation> together(
+    std::initializer_list<const simulator::RankProgram*> ranks,
+    const simulator::SimulationOptions& options = {}) {
+  std::vector<simulator::LockstepRank> list;
+  for (const simulator::RankProgram* rank : ranks) list.push_back({rank});
+  return simulator::simulate_ranks(list, options);
 }
 
-double step_ms(const RankSimulation& run) { return (run.step.end - run.step.begin) * 1e3; }
+double step_ms(const simulator::RankSimulation& run) {
+  return (run.step.end - run.step.begin) * 1e3;
+}
 
-double idle_ms(const RankSimulation& run, IdleCause cause) {
+double idle_ms(const simulator::RankSimulation& run, simulator::IdleCause cause) {
   return run.step.idle[static_cast<std::size_t>(cause)] * 1e3;
 }
 
-bool equal(const TimeAccount& a, const TimeAccount& b) {
+bool equal(const simulator::TimeAccount& a, const simulator::TimeAccount& b) {
   return a.begin == b.begin && a.end == b.end && a.phase == b.phase && a.idle == b.idle &&
          a.busy == b.busy && a.compute_busy == b.compute_busy && a.contention == b.contention &&
          a.dispatch == b.dispatch && a.launches == b.launches &&
@@ -87,15 +90,15 @@ TEST_CASE("a rank that is early at a collective waits for the late one, and both
   const auto runs = together({&early.done(), &late.done()});
   CHECK(step_ms(runs[0]) == Approx(3.0 + 4.0 + 1.0));
   CHECK(step_ms(runs[1]) == Approx(3.0 + 4.0 + 1.0));
-  CHECK(idle_ms(runs[0], IdleCause::communication) == Approx(1.0 + 4.0));
-  CHECK(idle_ms(runs[1], IdleCause::communication) == Approx(4.0));
-  CHECK(step_ms(simulate_rank(early.rank)) == Approx(2.0 + 4.0 + 1.0));
+  CHECK(idle_ms(runs[0], simulator::IdleCause::communication) == Approx(1.0 + 4.0));
+  CHECK(idle_ms(runs[1], simulator::IdleCause::communication) == Approx(4.0));
+  CHECK(step_ms(simulator::simulate_rank(early.rank)) == Approx(2.0 + 4.0 + 1.0));
 }
 
 TEST_CASE("the owners of one bucket after the other are all waited for") {
   // What one rank has to do behind each collective adds up, though no rank does more than its own.
   std::vector<Script> scripts(3);
-  std::vector<LockstepRank> ranks;
+  std::vector<simulator::LockstepRank> ranks;
   for (std::size_t own = 0; own < scripts.size(); ++own) {
     for (std::size_t bucket = 0; bucket < scripts.size(); ++bucket) {
       scripts[own].collective(1.0);
@@ -104,25 +107,25 @@ TEST_CASE("the owners of one bucket after the other are all waited for") {
     scripts[own].collective(1.0);
     ranks.push_back({&scripts[own].done()});
   }
-  for (const RankSimulation& run : simulate_ranks(ranks)) {
+  for (const simulator::RankSimulation& run : simulator::simulate_ranks(ranks)) {
     CHECK(step_ms(run) == Approx(4 * 1.0 + 3 * 5.0));
-    CHECK(idle_ms(run, IdleCause::communication) == Approx(4 * 1.0 + 2 * 5.0));
+    CHECK(idle_ms(run, simulator::IdleCause::communication) == Approx(4 * 1.0 + 2 * 5.0));
   }
 }
 
 TEST_CASE("a collective that waits for peers holds its multiprocessors and no bandwidth") {
-  Demands both = demand(SharedResource::multiprocessors, 0.25F);
-  both[static_cast<std::size_t>(SharedResource::gpu_memory)] = 1.0F;
+  simulator::Demands both = demand(simulator::SharedResource::multiprocessors, 0.25F);
+  both[static_cast<std::size_t>(simulator::SharedResource::gpu_memory)] = 1.0F;
   Script early;
   Script late;
   for (Script* script : {&early, &late}) {
     if (script == &late) script->kernel(4.0);
-    script->writer.wait_stream(script->nccl, kComputeStream);
-    script->writer.issue(script->task(TaskKind::collective, 2.0, both), script->nccl);
+    script->writer.wait_stream(script->nccl, simulator::kComputeStream);
+    script->writer.issue(script->task(simulator::TaskKind::collective, 2.0, both), script->nccl);
   }
   // Beside it: compute goes at 1 / 1.25 from the start, a copy in memory as fast as alone.
-  early.kernel(2.0, demand(SharedResource::multiprocessors, 1.0F));
-  early.kernel(1.5, demand(SharedResource::gpu_memory, 1.0F));
+  early.kernel(2.0, demand(simulator::SharedResource::multiprocessors, 1.0F));
+  early.kernel(1.5, demand(simulator::SharedResource::gpu_memory, 1.0F));
   const auto runs = together({&early.done(), &late.done()});
   CHECK(step_ms(runs[0]) == Approx(4.0 + 2.0));
   CHECK(runs[0].step.contention * 1e3 == Approx(0.25 * 2.0));
@@ -132,18 +135,18 @@ TEST_CASE("a collective that waits for peers holds its multiprocessors and no ba
 TEST_CASE("a collective ends on every rank when the slowest rank's part has ended") {
   Script free;
   Script busy;
-  const Demands memory = demand(SharedResource::gpu_memory, 1.0F);
+  const simulator::Demands memory = demand(simulator::SharedResource::gpu_memory, 1.0F);
   for (Script* script : {&free, &busy}) {
-    script->writer.issue(script->task(TaskKind::collective, 2.0, memory), script->nccl);
+    script->writer.issue(script->task(simulator::TaskKind::collective, 2.0, memory), script->nccl);
     if (script == &busy) script->kernel(2.0, memory);
-    script->writer.wait_stream(kComputeStream, script->nccl);
+    script->writer.wait_stream(simulator::kComputeStream, script->nccl);
     script->kernel(1.0);
   }
   // The busy one shares its memory with a kernel: both take 4 ms.
   const auto runs = together({&free.done(), &busy.done()});
   CHECK(step_ms(runs[0]) == Approx(4.0 + 1.0));
   CHECK(step_ms(runs[1]) == Approx(4.0 + 1.0));
-  CHECK(idle_ms(runs[0], IdleCause::communication) == Approx(4.0));
+  CHECK(idle_ms(runs[0], simulator::IdleCause::communication) == Approx(4.0));
 }
 
 TEST_CASE("ranks that disagree in number or kind of their collectives are an error") {
@@ -163,23 +166,24 @@ TEST_CASE("where one rank runs out of memory, all stop, and its result says so")
   Script small;
   Script large;
   for (Script* script : {&small, &large}) {
-    const SlotIndex slot = script->writer.new_slot();
+    const simulator::SlotIndex slot = script->writer.new_slot();
     script->collective(1.0);
     script->writer.allocate(slot,
                             script == &large ? Bytes::gib(2) : Bytes::mib(10),
                             MemoryCategory::gradients,
-                            kComputeStream);
+                            simulator::kComputeStream);
     script->collective(1.0);
     script->writer.release(slot);
   }
-  SimulationOptions options;
+  simulator::SimulationOptions options;
   options.available = Bytes::gib(1);
   const auto runs = together({&small.done(), &large.done()}, options);
   CHECK_FALSE(runs[0].out_of_memory.has_value());
   REQUIRE(runs[1].out_of_memory.has_value());
   CHECK(runs[1].out_of_memory->category == MemoryCategory::gradients);
-  std::vector<LockstepRank> unlimited = {{&small.rank}, {&large.rank, /*has_no_limit=*/true}};
-  for (const RankSimulation& run : simulate_ranks(unlimited, options)) {
+  std::vector<simulator::LockstepRank> unlimited = {{&small.rank},
+                                                    {&large.rank, /*has_no_limit=*/true}};
+  for (const simulator::RankSimulation& run : simulator::simulate_ranks(unlimited, options)) {
     CHECK_FALSE(run.out_of_memory.has_value());
   }
 }
@@ -207,14 +211,14 @@ TEST_CASE("a rank whose peers keep up is simulated as it was before there was a 
   const auto same = [](double a, double b) { return std::abs(a - b) <= 1e-13; };
   for (std::size_t i = 0; i < std::size(kBefore); ++i) {
     CAPTURE(i);
-    RankProgram rank = random_rank(1000 + i, i % 3);
+    simulator::RankProgram rank = random_rank(1000 + i, i % 3);
     rank.program.device_memory = {};  // what the driver takes was not in the clocks then
-    const RankSimulation free = simulate_rank(rank);
+    const simulator::RankSimulation free = simulator::simulate_rank(rank);
     CHECK(same(step_ms(free) * 1e-3, kBefore[i].step));
     CHECK(same(free.step.contention, kBefore[i].contention));
-    SimulationOptions options;
+    simulator::SimulationOptions options;
     options.available = free.stats.peak_allocated() + Bytes::mib(20);
-    const RankSimulation limited = simulate_rank(rank, options);
+    const simulator::RankSimulation limited = simulator::simulate_rank(rank, options);
     CHECK(same(limited.out_of_memory ? -1.0 : step_ms(limited) * 1e-3, kBefore[i].limited));
   }
 }
@@ -223,23 +227,23 @@ TEST_CASE("equal ranks in lockstep run as one alone, to the last bit") {
   int compared = 0;
   for (int seed = 0; seed < kRandom; ++seed) {
     CAPTURE(seed);
-    const RankProgram rank = random_rank(static_cast<std::uint64_t>(seed));
-    SimulationOptions options;
-    const RankSimulation free = simulate_rank(rank);
+    const simulator::RankProgram rank = random_rank(static_cast<std::uint64_t>(seed));
+    simulator::SimulationOptions options;
+    const simulator::RankSimulation free = simulator::simulate_rank(rank);
     // And on a GPU on which the allocator waits for streams in the middle of an allocation.
     for (const bool limited : {false, true}) {
       if (limited) options.available = free.stats.peak_allocated() + Bytes::mib(20);
       for (const bool fold : {true, false}) {
         options.fold = fold;
-        const RankSimulation alone = simulate_rank(rank, options);
+        const simulator::RankSimulation alone = simulator::simulate_rank(rank, options);
         const auto runs = together({&rank, &rank, &rank}, options);
         if (alone.out_of_memory) {  // the first to run out stops the others
-          CHECK(std::any_of(runs.begin(), runs.end(), [](const RankSimulation& run) {
+          CHECK(std::any_of(runs.begin(), runs.end(), [](const simulator::RankSimulation& run) {
             return run.out_of_memory.has_value();
           }));
           continue;
         }
-        for (const RankSimulation& run : runs) {
+        for (const simulator::RankSimulation& run : runs) {
           CHECK(equal(run.step, alone.step));
           CHECK(run.stats == alone.stats);
           CHECK(run.static_allocated == alone.static_allocated);
@@ -256,16 +260,16 @@ TEST_CASE("ranks that differ end, none before it would alone") {
   int waited = 0;
   for (int seed = 0; seed < kRandom; ++seed) {
     CAPTURE(seed);
-    std::vector<RankProgram> ranks;
+    std::vector<simulator::RankProgram> ranks;
     for (std::uint64_t own = 0; own < 4; ++own) {
       ranks.push_back(random_rank(static_cast<std::uint64_t>(seed), own));
       // Sharing may put off a kernel to where it shares with less: without it, more to wait for
       // never makes anything earlier.
-      for (Task& task : ranks.back().program.tasks) task.demands = {};
+      for (simulator::Task& task : ranks.back().program.tasks) task.demands = {};
     }
     const auto runs = together({&ranks[0], &ranks[1], &ranks[2], &ranks[3]});
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      const double alone = step_ms(simulate_rank(ranks[i]));
+      const double alone = step_ms(simulator::simulate_rank(ranks[i]));
       CHECK(step_ms(runs[i]) >= alone * (1.0 - 1e-12));
       waited += step_ms(runs[i]) > alone * 1.01 ? 1 : 0;
     }
@@ -277,11 +281,11 @@ TEST_CASE("repetitions that are counted give what all of them give, for ranks th
   int counted = 0;
   for (int seed = 0; seed < kRandom; ++seed) {
     CAPTURE(seed);
-    std::vector<RankProgram> ranks;
+    std::vector<simulator::RankProgram> ranks;
     for (std::uint64_t own = 0; own < 3; ++own) {
       ranks.push_back(random_rank(static_cast<std::uint64_t>(seed), own));
     }
-    SimulationOptions unfolded;
+    simulator::SimulationOptions unfolded;
     unfolded.fold = false;
     const auto some = together({&ranks[0], &ranks[1], &ranks[2]});
     const auto all = together({&ranks[0], &ranks[1], &ranks[2]}, unfolded);
@@ -290,7 +294,7 @@ TEST_CASE("repetitions that are counted give what all of them give, for ranks th
       CHECK(some[i].step.launches == all[i].step.launches);
       CHECK(some[i].step.contention == Approx(all[i].step.contention).epsilon(1e-6).margin(1e-9));
       CHECK(some[i].stats.peak_reserved() == all[i].stats.peak_reserved());
-      for (std::size_t cause = 0; cause < kIdleCauseCount; ++cause) {
+      for (std::size_t cause = 0; cause < simulator::kIdleCauseCount; ++cause) {
         CHECK(some[i].step.idle[cause] ==
               Approx(all[i].step.idle[cause]).epsilon(1e-6).margin(1e-9));
       }
@@ -304,17 +308,17 @@ TEST_CASE("repetitions that are counted pay for each of the driver's calls once,
   int calls = 0;
   for (int seed = 600; seed < 800; ++seed) {
     CAPTURE(seed);
-    std::vector<RankProgram> ranks;
+    std::vector<simulator::RankProgram> ranks;
     for (std::uint64_t own = 0; own < 3; ++own) {
       ranks.push_back(random_rank(static_cast<std::uint64_t>(seed), own));
     }
     Bytes most;
-    for (const RankProgram& rank : ranks) {
-      most = std::max(most, simulate_rank(rank).stats.peak_allocated());
+    for (const simulator::RankProgram& rank : ranks) {
+      most = std::max(most, simulator::simulate_rank(rank).stats.peak_allocated());
     }
-    SimulationOptions folded;
+    simulator::SimulationOptions folded;
     folded.available = most + Bytes::mib(20);
-    SimulationOptions unfolded = folded;
+    simulator::SimulationOptions unfolded = folded;
     unfolded.fold = false;
     const auto some = together({&ranks[0], &ranks[1], &ranks[2]}, folded);
     const auto all = together({&ranks[0], &ranks[1], &ranks[2]}, unfolded);

@@ -23,24 +23,27 @@ std::string bytes(std::initializer_list<int> values) {
 
 // Two kernels and a collective beside them, with a tensor.
 struct Example {
-  Program program;
-  TraceRecorder recorder;
+  simulator::Program program;
+  simulator::TraceRecorder recorder;
 
   Example() {
-    ProgramWriter writer(program);
+    simulator::ProgramWriter writer(program);
     writer.add_stream("compute");
-    const StreamId nccl = writer.add_stream("NCCL");
-    const TaskIndex kernel =
-        writer.add_task({"mm", TaskKind::kernel, Seconds::micro(5), Seconds::micro(100), {}});
-    const TaskIndex gather = writer.add_task(
-        {"all_gather", TaskKind::collective, Seconds::micro(5), Seconds::micro(150), {}});
-    const SlotIndex slot = writer.new_slot();
+    const simulator::StreamId nccl = writer.add_stream("NCCL");
+    const simulator::TaskIndex kernel = writer.add_task(
+        {"mm", simulator::TaskKind::kernel, Seconds::micro(5), Seconds::micro(100), {}});
+    const simulator::TaskIndex gather = writer.add_task({"all_gather",
+                                                         simulator::TaskKind::collective,
+                                                         Seconds::micro(5),
+                                                         Seconds::micro(150),
+                                                         {}});
+    const simulator::SlotIndex slot = writer.new_slot();
     writer.set_label(writer.add_label("layers.0 \"quoted\""));
     writer.mark(Phase::forward);
-    writer.allocate(slot, Bytes::mib(4), MemoryCategory::activations, kComputeStream);
-    writer.issue(kernel, kComputeStream);
+    writer.allocate(slot, Bytes::mib(4), MemoryCategory::activations, simulator::kComputeStream);
+    writer.issue(kernel, simulator::kComputeStream);
     writer.issue(gather, nccl);
-    writer.issue(kernel, kComputeStream);
+    writer.issue(kernel, simulator::kComputeStream);
     writer.mark(Phase::backward);
     writer.release(slot);
   }
@@ -49,7 +52,7 @@ struct Example {
 }  // namespace
 
 TEST_CASE("a pickle is what Python's protocol 2 says") {
-  PickleWriter out;
+  simulator::PickleWriter out;
   out.begin_dict();
   out.entry("a", 7);
   out.text("b");
@@ -68,12 +71,13 @@ TEST_CASE("a pickle is what Python's protocol 2 says") {
 
 TEST_CASE("a snapshot names every allocation by its category and what it was made for") {
   Example example;
-  EventLoop loop(example.program, {});
-  std::vector<AllocatorEvent> events;
+  simulator::EventLoop loop(example.program, {});
+  std::vector<simulator::AllocatorEvent> events;
   loop.record_allocator_events(&events);
   REQUIRE(loop.play({0, example.program.code.size()}));
   REQUIRE(events.size() >= 3);  // a segment, the tensor, its end
-  const std::string pickle = memory_snapshot(example.program, events, loop.allocator().snapshot());
+  const std::string pickle =
+      simulator::memory_snapshot(example.program, events, loop.allocator().snapshot());
   CHECK(pickle.find("layers.0 \"quoted\"") != std::string::npos);
   CHECK(pickle.find("activations") != std::string::npos);
   CHECK(pickle.find("segment_alloc") != std::string::npos);
@@ -83,12 +87,12 @@ TEST_CASE("a snapshot names every allocation by its category and what it was mad
 
 TEST_CASE("a trace is JSON with a track a stream, on which nothing overlaps") {
   Example example;
-  EventLoop loop(example.program, {});
+  simulator::EventLoop loop(example.program, {});
   loop.observe(&example.recorder);
   REQUIRE(loop.play({0, example.program.code.size()}));
   loop.drain();
-  const std::string text = chrome_trace(
-      std::vector<TracedRank>{{"a \"title\"", &example.program, &example.recorder.timeline()}});
+  const std::string text = simulator::chrome_trace(std::vector<simulator::TracedRank>{
+      {"a \"title\"", &example.program, &example.recorder.timeline()}});
   const Json trace = parse_json(text, "trace").root;
   std::map<std::int64_t, double> busy_until;
   int spans = 0;

@@ -51,16 +51,17 @@ struct Case {
 };
 
 // Seconds of the steady step's tasks of that name.
-double seconds_of(const RankProgram& rank, std::string_view name) {
+double seconds_of(const simulator::RankProgram& rank, std::string_view name) {
   double seconds = 0.0;
-  const auto add = [&](const Section& section, std::int64_t times) {
-    for (const Instruction& instruction : rank.program.of(section)) {
-      if (instruction.opcode != Opcode::issue) continue;
-      const Task& task = rank.program.tasks[static_cast<std::size_t>(instruction.index)];
+  const auto add = [&](const simulator::Section& section, std::int64_t times) {
+    for (const simulator::Instruction& instruction : rank.program.of(section)) {
+      if (instruction.opcode != simulator::Opcode::issue) continue;
+      const simulator::Task& task = rank.program.tasks[static_cast<std::size_t>(instruction.index)];
       if (task.name == name) seconds += static_cast<double>(times) * task.duration.seconds();
     }
   };
-  for (const RepeatedSection& part : rank.steady.micro_steps) add(part.section, part.times);
+  for (const simulator::RepeatedSection& part : rank.steady.micro_steps)
+    add(part.section, part.times);
   add(rank.steady.optimizer, 1);
   return seconds;
 }
@@ -82,9 +83,9 @@ struct Span {
 };
 
 // Of the simulated step: spans of the stream that bear that name.
-std::vector<Span> spans_of(const SimulatedStep& simulated, std::string_view stream) {
+std::vector<Span> spans_of(const simulator::SimulatedStep& simulated, std::string_view stream) {
   std::vector<Span> spans;
-  for (const Timeline::Span& span : simulated.timeline.spans) {
+  for (const simulator::Timeline::Span& span : simulated.timeline.spans) {
     const auto index = static_cast<std::size_t>(span.stream);
     if (simulated.program.streams[index] == stream) spans.push_back({span.begin, span.end});
   }
@@ -114,7 +115,7 @@ TEST_CASE("a simulated step reads and writes the analytic estimate's bytes") {
     const Plan plan = c.plan();
     const StepWork work = step_work(plan);
     const StepTraffic traffic = step_traffic(plan, work);
-    const RankProgram rank = write_rank_program(plan, work);
+    const simulator::RankProgram rank = simulator::write_rank_program(plan, work);
     INFO("cluster " << c.cluster << ", states " << c.states << ", weights " << c.weights
                     << ", in cpu " << c.max_in_cpu << c.more);
     REQUIRE(traffic.nvme_write > Bytes::zero());
@@ -128,19 +129,20 @@ TEST_CASE("a simulated step reads and writes the analytic estimate's bytes") {
 TEST_CASE("weights that fit into max_in_cpu are not swapped at all") {
   const Case c{.states = "cpu", .max_in_cpu = 1'000'000'000};
   const Plan plan = c.plan();
-  const RankProgram rank = write_rank_program(plan, step_work(plan));
+  const simulator::RankProgram rank = simulator::write_rank_program(plan, step_work(plan));
   CHECK(seconds_of(rank, "NVMe read") == 0.0);
   CHECK(seconds_of(rank, "NVMe write") == 0.0);
   Case in_cpu = c;
   in_cpu.weights = "cpu";
-  CHECK(simulate(plan).step.total == simulate(in_cpu.plan()).step.total);
+  CHECK(simulator::simulate(plan).step.total == simulator::simulate(in_cpu.plan()).step.total);
 }
 
 TEST_CASE("the next sub-group is read beside the update only with pipeline_read") {
   for (const bool ahead : {false, true}) {
     const Case c{.weights = "none", .read_ahead = ahead};
     const Plan plan = c.plan();
-    const SimulatedStep simulated = simulate_step(plan, simulate(plan));
+    const simulator::SimulatedStep simulated =
+        simulator::simulate_step(plan, simulator::simulate(plan));
     const std::vector<Span> reads = spans_of(simulated, "NVMe read");
     const std::vector<Span> updates = spans_of(simulated, "CPU");  // scale, Adam, cast of each
     REQUIRE(reads.size() > 3);
@@ -160,7 +162,8 @@ TEST_CASE("a sub-group is written beside the next one's only with pipeline_write
   for (const bool behind : {false, true}) {
     const Case c{.weights = "none", .write_behind = behind};
     const Plan plan = c.plan();
-    const SimulatedStep simulated = simulate_step(plan, simulate(plan));
+    const simulator::SimulatedStep simulated =
+        simulator::simulate_step(plan, simulator::simulate(plan));
     const std::vector<Span> reads = spans_of(simulated, "NVMe read");
     const std::vector<Span> writes = after(spans_of(simulated, "NVMe write"), reads.front().begin);
     REQUIRE(reads.size() > 3);
@@ -180,7 +183,8 @@ TEST_CASE("a sub-group is written beside the next one's only with pipeline_write
 TEST_CASE("new weights are on the drive before the sub-group's states are written") {
   const Case c{.write_behind = true};
   const Plan plan = c.plan();
-  const SimulatedStep simulated = simulate_step(plan, simulate(plan));
+  const simulator::SimulatedStep simulated =
+      simulator::simulate_step(plan, simulator::simulate(plan));
   const std::vector<Span> reads = spans_of(simulated, "NVMe read");
   const std::vector<Span> states = after(spans_of(simulated, "NVMe write"), reads.front().begin);
   const std::vector<Span> weights = spans_of(simulated, "NVMe write weights");

@@ -32,7 +32,7 @@ class RandomRank {
     rank_.steady = step(4 + below(20));
   }
 
-  RankProgram take() { return std::move(rank_); }
+  simulator::RankProgram take() { return std::move(rank_); }
 
  private:
   std::int64_t below(std::uint64_t n) { return static_cast<std::int64_t>(common_() % n); }
@@ -40,27 +40,31 @@ class RandomRank {
   double share() { return static_cast<double>(common_() % 1000) / 1000.0; }
   double own_share() { return static_cast<double>(own_() % 1000) / 1000.0; }
 
-  TaskIndex task(TaskKind kind, double dispatch_ms, double duration_ms, Demands demands) {
+  simulator::TaskIndex task(simulator::TaskKind kind,
+                            double dispatch_ms,
+                            double duration_ms,
+                            simulator::Demands demands) {
     return writer_.add_task(
         {"task", kind, Seconds::of(dispatch_ms * 1e-3), Seconds::of(duration_ms * 1e-3), demands});
   }
-  Demands demands(double multiprocessors, double memory) const {
-    Demands demands{};
-    demands[static_cast<std::size_t>(SharedResource::multiprocessors)] =
+  simulator::Demands demands(double multiprocessors, double memory) const {
+    simulator::Demands demands{};
+    demands[static_cast<std::size_t>(simulator::SharedResource::multiprocessors)] =
         static_cast<float>(multiprocessors);
-    demands[static_cast<std::size_t>(SharedResource::gpu_memory)] = static_cast<float>(memory);
+    demands[static_cast<std::size_t>(simulator::SharedResource::gpu_memory)] =
+        static_cast<float>(memory);
     return demands;
   }
 
-  StepSections step(std::int64_t repetitions) {
-    StepSections step;
+  simulator::StepSections step(std::int64_t repetitions) {
+    simulator::StepSections step;
     step.micro_steps.push_back({section(4), 1});
     step.micro_steps.push_back({section(6), repetitions});
     step.optimizer = section(4);
     return step;
   }
 
-  Section section(int pieces) {
+  simulator::Section section(int pieces) {
     const std::size_t begin = writer_.position();
     if (chance(50)) writer_.host_wait_device();
     for (int i = 0; i < pieces; ++i) {
@@ -74,30 +78,32 @@ class RandomRank {
       slot_held_[i] = false;
     }
     if (chance(30)) writer_.empty_cache();
-    if (chance(50)) writer_.host_wait_stream(kComputeStream);
+    if (chance(50)) writer_.host_wait_stream(simulator::kComputeStream);
     return writer_.since(begin);
   }
 
   // A statement a draw: compilers differ in the order of a call's arguments.
   template <typename Share>
-  TaskIndex kernel_of(const Share& drawn) {
+  simulator::TaskIndex kernel_of(const Share& drawn) {
     const double memory = drawn();
     const double multiprocessors = drawn();
     const double duration_ms = 2.0 * drawn();
     const double dispatch_ms = 0.2 * drawn();
-    return task(TaskKind::kernel, dispatch_ms, duration_ms, demands(multiprocessors, memory));
+    return task(
+        simulator::TaskKind::kernel, dispatch_ms, duration_ms, demands(multiprocessors, memory));
   }
 
   void kernels() {
-    const TaskIndex kernel = kernel_of([&] { return share(); });
-    for (std::int64_t i = below(3); i >= 0; --i) writer_.issue(kernel, kComputeStream);
+    const simulator::TaskIndex kernel = kernel_of([&] { return share(); });
+    for (std::int64_t i = below(3); i >= 0; --i) writer_.issue(kernel, simulator::kComputeStream);
     if (chance(30)) {
-      writer_.issue(task(TaskKind::copy_to_host, 0.1, 3.0 * share(), demands(0.0, 0.3)), copies_);
-      if (chance(50)) writer_.wait_stream(kComputeStream, copies_);
+      writer_.issue(task(simulator::TaskKind::copy_to_host, 0.1, 3.0 * share(), demands(0.0, 0.3)),
+                    copies_);
+      if (chance(50)) writer_.wait_stream(simulator::kComputeStream, copies_);
     }
     if (!skewed_ || own_() % 100 >= 60) return;
-    const TaskIndex more = kernel_of([&] { return own_share(); });
-    writer_.issue(more, own_() % 2 == 0 ? kComputeStream : copies_);
+    const simulator::TaskIndex more = kernel_of([&] { return own_share(); });
+    writer_.issue(more, own_() % 2 == 0 ? simulator::kComputeStream : copies_);
     if (own_() % 100 < 30) writer_.host_wait_stream(copies_);
   }
 
@@ -107,7 +113,7 @@ class RandomRank {
       if (chance(50)) writer_.use_on_stream(slots_[slot], nccl_);
       writer_.release(slots_[slot]);
     } else {
-      const StreamId stream = chance(70) ? kComputeStream : nccl_;
+      const simulator::StreamId stream = chance(70) ? simulator::kComputeStream : nccl_;
       const Bytes bytes = Bytes::mib(1 + below(60));
       writer_.allocate(slots_[slot], bytes, MemoryCategory::activations, stream);
     }
@@ -117,27 +123,27 @@ class RandomRank {
   void collective() {
     const double bandwidth = 0.5 * share();
     const double duration_ms = 0.1 + 3.0 * share();
-    const TaskIndex all_reduce =
-        task(TaskKind::collective, 0.1, duration_ms, demands(0.2, bandwidth));
-    writer_.wait_stream(nccl_, kComputeStream);
+    const simulator::TaskIndex all_reduce =
+        task(simulator::TaskKind::collective, 0.1, duration_ms, demands(0.2, bandwidth));
+    writer_.wait_stream(nccl_, simulator::kComputeStream);
     writer_.issue(all_reduce, nccl_);
-    if (chance(50)) writer_.wait_stream(kComputeStream, nccl_);
+    if (chance(50)) writer_.wait_stream(simulator::kComputeStream, nccl_);
     if (chance(30)) writer_.queue_event(queue_, nccl_);
   }
 
   std::mt19937_64 common_;
   std::mt19937_64 own_;
-  RankProgram rank_;
-  ProgramWriter writer_{rank_.program};
-  StreamId nccl_ = -1;
-  StreamId copies_ = -1;
-  QueueIndex queue_ = -1;
+  simulator::RankProgram rank_;
+  simulator::ProgramWriter writer_{rank_.program};
+  simulator::StreamId nccl_ = -1;
+  simulator::StreamId copies_ = -1;
+  simulator::QueueIndex queue_ = -1;
   bool skewed_ = false;
-  std::vector<SlotIndex> slots_;
+  std::vector<simulator::SlotIndex> slots_;
   std::vector<bool> slot_held_;
 };
 
-inline RankProgram random_rank(std::uint64_t seed, std::uint64_t own = 0) {
+inline simulator::RankProgram random_rank(std::uint64_t seed, std::uint64_t own = 0) {
   return RandomRank(seed, own).take();
 }
 

@@ -17,9 +17,9 @@ namespace zeroplan::testing {
 // The values of an outcome line, by name.
 using RecordedValues = std::map<std::string, std::int64_t>;
 
-inline RecordedValues values_of(const MemoryStats& stats) {
-  const PoolStats& all = stats.all();
-  const PoolStats& small = stats.of(StatPool::small_pool);
+inline RecordedValues values_of(const simulator::MemoryStats& stats) {
+  const simulator::PoolStats& all = stats.all();
+  const simulator::PoolStats& small = stats.of(simulator::StatPool::small_pool);
   return {{"allocated", all.allocated_bytes.current},
           {"reserved", all.reserved_bytes.current},
           {"active", all.active_bytes.current},
@@ -78,7 +78,7 @@ class Replayer {
   // The heading is complete with the first statement that needs the allocator.
   void start() {
     if (!allocator_.empty()) return;
-    options_ = parse_alloc_conf(conf_, "recording", torch_, options_);
+    options_ = simulator::parse_alloc_conf(conf_, "recording", torch_, options_);
     allocator_.emplace_back(options_);
   }
 
@@ -94,7 +94,7 @@ class Replayer {
       const auto text = next<std::string>(words);
       if (text != "-") options_.allowed = Bytes::of(std::stoll(text));
     } else if (word == "busy") {
-      ++clock(static_cast<StreamId>(next(words))).queued;
+      ++clock(static_cast<simulator::StreamId>(next(words))).queued;
     } else if (word == "sync") {
       finish();
     } else {
@@ -104,28 +104,28 @@ class Replayer {
   }
 
   void call(const std::string& word, std::istringstream& words) {
-    CachingAllocator& allocator = allocator_[0];
+    simulator::CachingAllocator& allocator = allocator_[0];
     is_allocated_ = true;
     if (word == "alloc") {
       const std::int64_t tensor = next(words);
       const Bytes size = Bytes::of(next(words));
-      const auto stream = static_cast<StreamId>(next(words));
+      const auto stream = static_cast<simulator::StreamId>(next(words));
       clock(stream);
-      Allocation got = allocator.allocate({.size = size, .stream = stream}, clocks_);
-      if (got.outcome == AllocationOutcome::must_synchronize) {
+      simulator::Allocation got = allocator.allocate({.size = size, .stream = stream}, clocks_);
+      if (got.outcome == simulator::AllocationOutcome::must_synchronize) {
         ++replay_.waits;
         finish();
         got = allocator.continue_allocation(clocks_);
       }
-      is_allocated_ = got.outcome == AllocationOutcome::allocated;
+      is_allocated_ = got.outcome == simulator::AllocationOutcome::allocated;
       if (is_allocated_) blocks_[tensor] = got.block;
     } else if (word == "free") {
       const std::int64_t tensor = next(words);
       allocator.free(blocks_.at(tensor), clocks_);
       blocks_.erase(tensor);
     } else if (word == "record") {
-      const BlockId block = blocks_.at(next(words));
-      allocator.record_stream(block, static_cast<StreamId>(next(words)));
+      const simulator::BlockId block = blocks_.at(next(words));
+      allocator.record_stream(block, static_cast<simulator::StreamId>(next(words)));
     } else if (word == "empty") {
       if (!allocator.empty_cache(clocks_)) throw std::runtime_error("empty without a sync");
     } else {
@@ -153,22 +153,22 @@ class Replayer {
     }
   }
 
-  StreamClock& clock(StreamId stream) {
+  simulator::StreamClock& clock(simulator::StreamId stream) {
     const auto i = static_cast<std::size_t>(stream);
     if (i >= clocks_.size()) clocks_.resize(i + 1);
     return clocks_[i];
   }
 
   void finish() {
-    for (StreamClock& c : clocks_) c.completed = c.queued;
+    for (simulator::StreamClock& c : clocks_) c.completed = c.queued;
   }
 
   Version torch_{2, 6, 0};
   std::string conf_;
-  AllocatorOptions options_;
-  std::vector<CachingAllocator> allocator_;  // at most one
-  std::vector<StreamClock> clocks_;
-  std::map<std::int64_t, BlockId> blocks_;
+  simulator::AllocatorOptions options_;
+  std::vector<simulator::CachingAllocator> allocator_;  // at most one
+  std::vector<simulator::StreamClock> clocks_;
+  std::map<std::int64_t, simulator::BlockId> blocks_;
   RecordedValues expected_;
   bool is_allocated_ = true;
   std::string statement_;

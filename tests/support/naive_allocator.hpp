@@ -32,18 +32,21 @@ class NaiveAllocator {
 
   // `wait` makes the GPU finish everything; it is called where blocks wait for events and memory
   // has to be given back.
-  NaiveAllocator(const AllocatorOptions& chosen, std::function<void()> wait)
+  NaiveAllocator(const simulator::AllocatorOptions& chosen, std::function<void()> wait)
       : options(chosen), wait_(std::move(wait)) {}
 
-  AllocatorOptions options;
+  simulator::AllocatorOptions options;
   std::int64_t retries = 0, ooms = 0, syncs = 0, device_allocs = 0, device_frees = 0;
   std::int64_t peak_allocated = 0, peak_reserved = 0;
 
-  Outcome allocate(int tensor, std::int64_t size, StreamId stream, StreamClocks clocks) {
+  Outcome allocate(int tensor,
+                   std::int64_t size,
+                   simulator::StreamId stream,
+                   simulator::StreamClocks clocks) {
     let_go_of_completed(clocks);
-    const std::int64_t r = round_size(Bytes::of(size), options).count();
+    const std::int64_t r = simulator::round_size(Bytes::of(size), options).count();
     const bool small = r <= 1048576;
-    const std::int64_t seg = segment_size(Bytes::of(r), options).count();
+    const std::int64_t seg = simulator::segment_size(Bytes::of(r), options).count();
     std::optional<Spot> spot = cached(r, stream, small);
     if (!spot) {
       if (options.collects_garbage()) collect_garbage();
@@ -70,16 +73,16 @@ class NaiveAllocator {
     return Outcome::allocated;
   }
 
-  void record_stream(int tensor, StreamId stream) {
+  void record_stream(int tensor, simulator::StreamId stream) {
     Used& used = at(tensor);
     if (stream != segments_.at(home_.at(tensor).segment).stream) used.other_streams[stream] = true;
   }
 
-  void free(int tensor, StreamClocks clocks) {
+  void free(int tensor, simulator::StreamClocks clocks) {
     Used& used = at(tensor);
     used.dead = true;
     for (const auto& [stream, yes] : used.other_streams) {
-      used.waits.emplace_back(stream, queued(clocks, stream));
+      used.waits.emplace_back(stream, simulator::queued(clocks, stream));
     }
     const Place place = home_.at(tensor);
     home_.erase(tensor);
@@ -120,14 +123,14 @@ class NaiveAllocator {
     int tensor = 0;
     std::int64_t size = 0, requested = 0;
     bool dead = false;
-    std::map<StreamId, bool> other_streams;
-    std::vector<std::pair<StreamId, std::int64_t>> waits;
+    std::map<simulator::StreamId, bool> other_streams;
+    std::vector<std::pair<simulator::StreamId, std::int64_t>> waits;
   };
   struct Range {
     std::int64_t offset = 0, size = 0;
   };
   struct Segment {
-    StreamId stream = 0;
+    simulator::StreamId stream = 0;
     bool small = false;
     std::int64_t size = 0, page = 0;  // page: 0 for what cudaMalloc gave
     std::vector<bool> mapped;         // pages
@@ -185,13 +188,14 @@ class NaiveAllocator {
     segment.free_since = look_ups_;
   }
 
-  void let_go_of_completed(StreamClocks clocks) {
+  void let_go_of_completed(simulator::StreamClocks clocks) {
     for (auto& [serial, segment] : segments_) {
       std::vector<std::int64_t> done;
       for (auto& [offset, used] : segment.used) {
         if (!used.dead) continue;
-        std::erase_if(used.waits,
-                      [&](const auto& w) { return is_complete(clocks, w.first, w.second); });
+        std::erase_if(used.waits, [&](const auto& w) {
+          return simulator::is_complete(clocks, w.first, w.second);
+        });
         if (used.waits.empty()) done.push_back(offset);
       }
       for (const std::int64_t offset : done) vacate(serial, offset);
@@ -200,7 +204,7 @@ class NaiveAllocator {
 
   // All free ranges of a stream and pool, by size and then by address, or by the age of their
   // segment and then by address.
-  std::vector<Spot> free_spots(StreamId stream, bool small) const {
+  std::vector<Spot> free_spots(simulator::StreamId stream, bool small) const {
     std::vector<Spot> spots;
     for (const auto& [serial, segment] : segments_) {
       if (segment.stream != stream || segment.small != small) continue;
@@ -223,7 +227,7 @@ class NaiveAllocator {
     return spot.size;
   }
 
-  std::optional<Spot> cached(std::int64_t r, StreamId stream, bool small) {
+  std::optional<Spot> cached(std::int64_t r, simulator::StreamId stream, bool small) {
     if (options.collects_garbage() && !small) ++look_ups_;
     std::vector<Spot> spots = free_spots(stream, small);
     std::erase_if(spots, [&](const Spot& s) { return s.size < r; });
@@ -244,7 +248,10 @@ class NaiveAllocator {
 
   std::int64_t reserved() const { return totals().reserved; }
 
-  std::optional<Spot> from_device(std::int64_t r, std::int64_t seg, StreamId stream, bool small) {
+  std::optional<Spot> from_device(std::int64_t r,
+                                  std::int64_t seg,
+                                  simulator::StreamId stream,
+                                  bool small) {
     if (options.allowed && reserved() + seg > options.allowed->count()) return std::nullopt;
     if (options.expandable_segments) return expand(r, stream, small);
     if (reserved() + seg > options.available.count()) return std::nullopt;
@@ -255,7 +262,7 @@ class NaiveAllocator {
   }
 
   // Where r bytes that are not in use begin, at or just before unmapped memory.
-  std::optional<Spot> room_to_expand(std::int64_t r, StreamId stream, bool small) const {
+  std::optional<Spot> room_to_expand(std::int64_t r, simulator::StreamId stream, bool small) const {
     for (const auto& [serial, segment] : segments_) {
       if (!segment.expandable() || segment.stream != stream || segment.small != small) continue;
       for (const Range& unmapped : segment.unused_ranges(false)) {
@@ -271,7 +278,7 @@ class NaiveAllocator {
     return std::nullopt;
   }
 
-  std::optional<Spot> expand(std::int64_t r, StreamId stream, bool small) {
+  std::optional<Spot> expand(std::int64_t r, simulator::StreamId stream, bool small) {
     std::optional<Spot> spot = room_to_expand(r, stream, small);
     if (!spot) {
       const std::int64_t page = small ? 2097152 : options.large_segment_size.count();
@@ -329,7 +336,7 @@ class NaiveAllocator {
   }
 
   // Only cudaMalloc's segments without a tensor can go; by size and then by address.
-  bool give_back_oversize(std::int64_t r, StreamId stream, bool small) {
+  bool give_back_oversize(std::int64_t r, simulator::StreamId stream, bool small) {
     if (options.max_split_size.is_infinite()) return false;
     const std::int64_t wanted = std::max(r, options.max_split_size.count());
     std::vector<Spot> spots = free_spots(stream, small);

@@ -8,8 +8,8 @@ namespace zeroplan::testing {
 
 // Whether the program was built with libyaml; says so where a test is skipped without.
 inline bool has_yaml() {
-  if (!reads_yaml()) WARN("skipped: built without libyaml (Debian: libyaml-dev)");
-  return reads_yaml();
+  if (!cli::reads_yaml()) WARN("skipped: built without libyaml (Debian: libyaml-dev)");
+  return cli::reads_yaml();
 }
 
 }  // namespace zeroplan::testing

@@ -9,7 +9,7 @@
 #include "base/phrase.hpp"
 #include "tuner/kit/form_text.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 enum class Form { llama_factory, axolotl, accelerate, trl, trainer, shell, sbatch };
 inline constexpr EnumNames<Form, 7> kFormNames{
@@ -26,4 +26,4 @@ struct FormPlace {
   std::vector<Phrase> notes = {};  // more that the file does not say
 };
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

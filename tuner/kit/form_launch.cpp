@@ -9,7 +9,7 @@
 #include "tuner/kit/kit_values.hpp"
 #include "tuner/kit/quoting.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 // What `trl sft`, `trl dpo` and the others start.
@@ -134,4 +134,4 @@ std::string sbatch_body(const Plan& plan, const FormPlace& place) {
   return text + argument_words(settings_of(plan, Form::trl, place), " \\\n  ") + "\n";
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -7,7 +7,7 @@
 #include "model/plan/plan.hpp"
 #include "tuner/kit/form.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // The command that trains by the file. Of several hosts it is given on each, with NODE_RANK.
 std::string start_line(const Plan& plan, Form form, const FormPlace& place);
@@ -17,4 +17,4 @@ std::string shell_body(const Plan& plan, const FormPlace& place);
 std::string sbatch_directives(const Plan& plan);
 std::string sbatch_body(const Plan& plan, const FormPlace& place);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

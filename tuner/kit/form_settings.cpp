@@ -9,7 +9,7 @@
 #include "tuner/kit/kit_values.hpp"
 #include "tuner/kit/trainer_line.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 bool has_adapters(const Plan& plan) { return plan.workload.method != Method::full; }
@@ -418,4 +418,4 @@ FormSettings settings_of(const Plan& plan, Form form, const FormPlace& place) {
   }
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

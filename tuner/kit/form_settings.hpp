@@ -7,7 +7,7 @@
 #include "tuner/kit/form.hpp"
 #include "tuner/kit/form_text.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // Precondition: form is llama_factory, axolotl, trl or trainer. trl is also what a shell line says.
 FormSettings settings_of(const Plan& plan, Form form, const FormPlace& place);
@@ -20,4 +20,4 @@ double planned_epochs(const Plan& plan);
 // How often it logs and saves, and what loads its samples.
 FormSettings run_settings(const Plan& plan);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

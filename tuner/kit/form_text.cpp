@@ -4,7 +4,7 @@
 
 #include "tuner/kit/quoting.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 // YAML 1.1 wants a point in a number with an exponent.
@@ -70,4 +70,4 @@ std::string argument_words(const FormSettings& settings, const std::string& sepa
   return text;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -7,7 +7,7 @@
 
 #include "base/json.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // "per_device_train_batch_size", 4. A value is what stands in the document; objects are one deep in
 // YAML's lines and deeper in braces.
@@ -28,4 +28,4 @@ std::string json_text(const FormSettings& settings);
 // for sh.
 std::string argument_words(const FormSettings& settings, const std::string& separator);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

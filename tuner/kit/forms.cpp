@@ -14,7 +14,7 @@
 #include "tuner/kit/kit_template.hpp"
 #include "tuner/kit/kit_values.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 bool is_encoder(const Plan& plan) { return plan.model->shape.kind == ModelKind::encoder; }
@@ -258,4 +258,4 @@ WrittenForm write_form(const Plan& plan, Form form, const FormPlace& place) {
   return written;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

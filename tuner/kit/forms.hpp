@@ -14,7 +14,7 @@
 #include "model/plan/plan.hpp"
 #include "tuner/kit/form.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 struct WrittenForm {
   std::string text;
@@ -41,4 +41,4 @@ FormPlace kit_place(const Plan& plan, std::string_view path);
 // Whether the file names a ds_config.json: whoever writes it writes that, too.
 bool names_ds_config(const Plan& plan);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

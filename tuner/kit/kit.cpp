@@ -18,7 +18,7 @@
 #include "tuner/kit/kit_values.hpp"
 #include "tuner/kit/plan_page.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 // A file of the kit, and the one of configs/kit that it is made of.
@@ -190,4 +190,4 @@ std::vector<KitFile> make_kit(const Plan& plan,
   return files;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

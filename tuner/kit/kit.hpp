@@ -13,7 +13,7 @@
 #include "model/predict/step_result.hpp"
 #include "tuner/kit/form.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 struct KitFile {
   std::string path;  // relative to the folder
@@ -40,4 +40,4 @@ std::vector<KitFile> make_kit(const Plan& plan,
                               const StepResult& prediction,
                               const OwnTraining& own = {});
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -7,7 +7,7 @@
 #include "model/plan/trainer.hpp"
 #include "model/releases.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 // Ranks that share a model, a sequence or activations in a way that needs a program of its own.
@@ -102,4 +102,4 @@ std::vector<Phrase> beyond_kit(const Plan& plan) {
   return reasons;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

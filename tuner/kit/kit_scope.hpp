@@ -7,7 +7,7 @@
 #include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // What of the plan the scripts of configs/kit do not do, one sentence each; empty: they train it.
 // A kit for a plan with such a sentence has documents and no script: a script that started
@@ -25,4 +25,4 @@ bool trains_with_trl(const Plan& plan);
 // Whether a plan runs under FSDP or DDP, whose kits start through accelerate.
 bool starts_with_accelerate(const Plan& plan);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

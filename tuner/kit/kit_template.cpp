@@ -3,7 +3,7 @@
 #include "base/check.hpp"
 #include "base/embedded.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 bool is_name(std::string_view text) {
@@ -41,4 +41,4 @@ Phrase filled_in(std::string_view name, const KitValues& values) {
   return text += std::string(rest).c_str();
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -7,7 +7,7 @@
 
 #include "base/phrase.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 using KitValues = std::map<std::string, Phrase, std::less<>>;
 
@@ -15,4 +15,4 @@ using KitValues = std::map<std::string, Phrase, std::less<>>;
 // programmer's error.
 Phrase filled_in(std::string_view name, const KitValues& values);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -15,7 +15,7 @@
 #include "tuner/kit/quoting.hpp"
 #include "tuner/kit/trainer_line.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 // Tags of pytorch/pytorch on Docker Hub for releases that no set of configs/software.json has: the
@@ -338,4 +338,4 @@ KitValues kit_values(const Plan& plan) {
   return values;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -8,7 +8,7 @@
 #include "model/plan/plan.hpp"
 #include "tuner/kit/kit_template.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 KitValues kit_values(const Plan& plan);
 
@@ -52,4 +52,4 @@ std::string requirements_text(const Plan& plan);
 // (launcher/runner.py main).
 std::string environment_text(const Plan& plan);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -13,7 +13,7 @@
 #include "tuner/kit/quoting.hpp"
 #include "tuner/kit/trainer_line.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 std::string gib(Bytes bytes) { return fmt::format("{:.1f} GiB", bytes.gib()); }
@@ -317,4 +317,4 @@ Phrase plan_page(const Plan& plan, const StepResult& prediction, double learning
   return page;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -5,9 +5,9 @@
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // `learning_rate`: of the folder's other files.
 Phrase plan_page(const Plan& plan, const StepResult& prediction, double learning_rate);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

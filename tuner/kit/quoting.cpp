@@ -10,7 +10,7 @@
 #include "base/diagnostic.hpp"
 #include "base/plain_text.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -110,4 +110,4 @@ std::string markdown_text(std::string_view text) {
   return escaped;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // A word of sh and bash: in single quotes where it is not plain. Precondition: no NUL, which no
 // word can hold.
@@ -26,4 +26,4 @@ std::string compose_string(std::string_view text);
 // Words of a line of Markdown, shown as they are: no markup, no HTML, no line break.
 std::string markdown_text(std::string_view text);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -9,7 +9,7 @@
 #include "model/plan/trainer.hpp"
 #include "model/releases.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 namespace {
 
 bool recomputes(const Plan& plan) {
@@ -167,4 +167,4 @@ Phrase trainer_lines(const Plan& plan) {
   return text;
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

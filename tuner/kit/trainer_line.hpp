@@ -7,7 +7,7 @@
 #include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 
-namespace zeroplan {
+namespace zeroplan::tuner {
 
 // Lines; none under the embedded engine:
 //   With the Trainer: --deepspeed ds_config.json --per_device_train_batch_size 4 ...
@@ -29,4 +29,4 @@ std::string script_settings(const Plan& plan);
 // "deepspeed==0.19.6 torch==2.11.0 ...", with accelerate and peft of the set that was tried.
 std::string pinned_packages(const Plan& plan, const char* separator = " ");
 
-}  // namespace zeroplan
+}  // namespace zeroplan::tuner

@@ -20,15 +20,15 @@ Scenario scenario(const char* cluster) {
 
 TEST_CASE("the document of fit in English is that of the answer") {
   const Scenario asked = scenario("8xA100-80G");
-  const FitAnswer answer = quick_fit(asked, {});
-  CHECK(fit_document(answer, asked, Translation(Language::en)) == to_json(answer, asked));
+  const tuner::FitAnswer answer = tuner::quick_fit(asked, {});
+  CHECK(fit_document(answer, asked, cli::Translation(cli::Language::en)) == to_json(answer, asked));
 }
 
 TEST_CASE("what a reader is shown of fit's document is in the reader's language") {
   const Scenario asked = scenario("8xA100-80G");
-  const FitAnswer answer = quick_fit(asked, {});
+  const tuner::FitAnswer answer = tuner::quick_fit(asked, {});
   REQUIRE(answer.recommended);
-  const Json document = fit_document(answer, asked, Translation(Language::zh));
+  const Json document = fit_document(answer, asked, cli::Translation(cli::Language::zh));
   const Json& best = *document.find("recommended");
   const Json& result = *best.find("result");
   const auto has = [&](const char* sentence) {
@@ -54,10 +54,10 @@ TEST_CASE("what would make it fit is in the reader's language") {
                                    {"cluster", "1xA100-80G"},
                                    {"workload", Json::object({{"micro_batch_size", 256}})}}),
                      "test");
-  const FitAnswer answer = fit(asked, {});
+  const tuner::FitAnswer answer = tuner::fit(asked, {});
   REQUIRE_FALSE(answer.recommended);
   REQUIRE_FALSE(answer.remedies.empty());
-  const Json document = fit_document(answer, asked, Translation(Language::zh));
+  const Json document = fit_document(answer, asked, cli::Translation(cli::Language::zh));
   for (const Json& remedy : document.find("remedies")->items()) {
     const std::string change = remedy.find("change")->as_string();
     INFO(change);

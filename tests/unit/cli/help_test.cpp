@@ -9,7 +9,7 @@ using namespace zeroplan;
 
 namespace {
 
-const Translation kEnglish(Language::en);
+const cli::Translation kEnglish(cli::Language::en);
 
 std::ptrdiff_t lines_of(const std::string& text) {
   return std::count(text.begin(), text.end(), '\n');
@@ -18,10 +18,10 @@ std::ptrdiff_t lines_of(const std::string& text) {
 }  // namespace
 
 TEST_CASE("the first help has twenty lines and names every command; all of it has them in groups") {
-  const std::string first = overview_help(kEnglish, false);
-  const std::string all = overview_help(kEnglish, true);
+  const std::string first = cli::overview_help(kEnglish, false);
+  const std::string all = cli::overview_help(kEnglish, true);
   CHECK(lines_of(first) <= 20);
-  for (const CommandInfo& command : commands()) {
+  for (const cli::CommandInfo& command : cli::commands()) {
     const std::string name(command.name);
     CAPTURE(name);
     CHECK(first.find(" " + name) != std::string::npos);
@@ -31,12 +31,12 @@ TEST_CASE("the first help has twenty lines and names every command; all of it ha
 }
 
 TEST_CASE("the first help of a command is short, and all of it has every flag") {
-  for (const CommandInfo& command : commands()) {
+  for (const cli::CommandInfo& command : cli::commands()) {
     CAPTURE(std::string(command.name));
-    const std::string first = command_help(command, kEnglish, false);
+    const std::string first = cli::command_help(command, kEnglish, false);
     CHECK(lines_of(first) <= 24);
-    const std::string all = command_help(command, kEnglish, true);
-    for (const Flag& flag : flags_of(command)) {
+    const std::string all = cli::command_help(command, kEnglish, true);
+    for (const cli::Flag& flag : flags_of(command)) {
       CHECK(all.find(std::string(flag.name)) != std::string::npos);
     }
     const bool short_enough = lines_of(all) <= 24;

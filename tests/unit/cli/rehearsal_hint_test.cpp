@@ -10,7 +10,7 @@ namespace {
 std::string hint(const std::string& message) {
   rehearsal::ProgramError error;
   error.message = message;
-  return hint_of(error);
+  return cli::hint_of(error);
 }
 
 }  // namespace

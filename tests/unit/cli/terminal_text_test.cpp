@@ -11,7 +11,7 @@ using namespace zeroplan;
 TEST_CASE("control characters are escaped on their way to the terminal, line ends and tabs stay") {
   std::ostringstream out;
   {
-    const TerminalText safe(out);
+    const cli::TerminalText safe(out);
     out << "model \x1b]0;owned\x07 of " << 7 << " lines\n\tnext\r\n" << '\x1b' << "\u202eabc";
   }
   CHECK(out.str() == "model \\x1b]0;owned\\x07 of 7 lines\n\tnext\\x0d\n\\x1b\\u202eabc");
@@ -20,7 +20,7 @@ TEST_CASE("control characters are escaped on their way to the terminal, line end
 TEST_CASE("a character that is written byte by byte comes out whole, half a one escaped") {
   std::ostringstream out;
   {
-    const TerminalText safe(out);
+    const cli::TerminalText safe(out);
     for (const char byte : std::string("模型\xe2\x80\xae€")) out << byte << std::flush;
     out << "\xe6\xa8";
   }
@@ -29,11 +29,11 @@ TEST_CASE("a character that is written byte by byte comes out whole, half a one 
 
 TEST_CASE("the stream writes by itself again, and remembers that it failed") {
   std::ostringstream out;
-  { const TerminalText safe(out); }
+  { const cli::TerminalText safe(out); }
   out << "\x1b";
   CHECK(out.str() == "\x1b");
   {
-    const TerminalText safe(out);
+    const cli::TerminalText safe(out);
     out.setstate(std::ios::badbit);
   }
   CHECK(out.bad());
@@ -43,7 +43,7 @@ TEST_CASE("a stream that cannot be written to fails as it did") {
   struct Full : std::streambuf {
   } full;
   std::ostream out(&full);
-  const TerminalText safe(out);
+  const cli::TerminalText safe(out);
   out << "text";
   CHECK(out.fail());
 }

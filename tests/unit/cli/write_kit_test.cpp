@@ -50,11 +50,11 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-using Kit = std::vector<KitFile>;
+using Kit = std::vector<tuner::KitFile>;
 
 void write(const Kit& kit, const std::string& folder, bool force = false) {
   std::ostringstream log;
-  write_kit(kit, folder, force, log, Translation(Language::en));
+  cli::write_kit(kit, folder, force, log, cli::Translation(cli::Language::en));
 }
 
 std::vector<Diagnostic> refusals(const Kit& kit, const std::string& folder) {
@@ -154,7 +154,7 @@ TEST_CASE("a list of what is ours that is a pipe or a link is refused, not waite
   const Folder folder;
   REQUIRE(mkfifo((folder / ".zeroplan-kit.json").c_str(), 0600) == 0);
   for (const bool force : {false, true}) {
-    CHECK_THROWS_AS(require_kit_folder(folder.path.string(), force), InputError);
+    CHECK_THROWS_AS(cli::require_kit_folder(folder.path.string(), force), InputError);
     CHECK_THROWS_AS(write(kFirst, folder.path.string(), force), InputError);
   }
   CHECK(fs::is_fifo(folder / ".zeroplan-kit.json"));
@@ -174,11 +174,11 @@ TEST_CASE("a kit that cannot be written leaves no folders behind") {
 TEST_CASE("a folder that cannot take a kit is known before it is computed") {
   const Folder folder;
   put(folder / "PLAN.md", "mine");
-  CHECK_THROWS_AS(require_kit_folder(folder.path.string(), false), InputError);
-  require_kit_folder(folder.path.string(), true);
-  require_kit_folder(folder / "new", false);
+  CHECK_THROWS_AS(cli::require_kit_folder(folder.path.string(), false), InputError);
+  cli::require_kit_folder(folder.path.string(), true);
+  cli::require_kit_folder(folder / "new", false);
   write(kFirst, folder / "new");
-  require_kit_folder(folder / "new", false);
+  cli::require_kit_folder(folder / "new", false);
 }
 
 }  // namespace

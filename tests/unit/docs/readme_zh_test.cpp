@@ -10,9 +10,9 @@
 
 namespace {
 
-using zeroplan::Language;
 using zeroplan::Phrase;
-using zeroplan::Translation;
+using zeroplan::cli::Language;
+using zeroplan::cli::Translation;
 
 const std::string kEnglish = ZEROPLAN_SOURCE_DIR "/README.md";
 const std::string kChinese = ZEROPLAN_SOURCE_DIR "/README.zh.md";

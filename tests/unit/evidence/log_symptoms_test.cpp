@@ -16,7 +16,7 @@ constexpr std::string_view kWatchdog =
 }  // namespace
 
 TEST_CASE("A collective that timed out tells its size, its ranks and the weight of that size") {
-  const auto alone = read_log_symptoms(kWatchdog);
+  const auto alone = evidence::read_log_symptoms(kWatchdog);
   REQUIRE(alone.size() == 1);
   CHECK(alone[0].code == "collective-timeout");
   CHECK(alone[0].text ==
@@ -24,7 +24,7 @@ TEST_CASE("A collective that timed out tells its size, its ranks and the weight 
         "llama-2-7b has, over 4 ranks did not end in 600 s: a rank did not come to it; the "
         "watchdog speaks of rank 3, not of rank 0, 1, 2");
   const Model model = testing::llama({.hidden = 4096});
-  const auto named = read_log_symptoms(kWatchdog, &model);
+  const auto named = evidence::read_log_symptoms(kWatchdog, &model);
   CHECK(named[0].text.english().find("as many as model.embed_tokens.weight has") !=
         std::string::npos);
 }
@@ -35,12 +35,12 @@ TEST_CASE("A collective whose numbers are missing or absurd is told without them
                                       "Timeout(ms)=5)",
                                       ": WorkNCCL(OpType=ALLREDUCE, NumelIn=-4, Timeout(ms)=x)"}) {
     CAPTURE(rest);
-    const auto found =
-        read_log_symptoms("Watchdog caught collective operation timeout" + std::string(rest));
+    const auto found = evidence::read_log_symptoms("Watchdog caught collective operation timeout" +
+                                                   std::string(rest));
     REQUIRE(found.size() == 1);
     CHECK(found[0].text == "a collective did not end: a rank did not come to it");
   }
-  const auto reduced = read_log_symptoms(
+  const auto reduced = evidence::read_log_symptoms(
       "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, "
       "NumelIn=7, NumelOut=7, Timeout(ms)=1800000)");
   CHECK(reduced[0].text ==
@@ -57,7 +57,7 @@ TEST_CASE("Ranks that wait in different collectives are both named, and neither 
            ", NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600035 milliseconds\n";
   };
   const auto text_of = [](const std::string& log) {
-    const auto found = read_log_symptoms(log);
+    const auto found = evidence::read_log_symptoms(log);
     REQUIRE(found.size() == 1);
     return found[0].text.english();
   };
@@ -75,7 +75,7 @@ TEST_CASE("Ranks that wait in different collectives are both named, and neither 
 }
 
 TEST_CASE("Symptoms come in the order of the log, repeats are counted") {
-  const auto found = read_log_symptoms(
+  const auto found = evidence::read_log_symptoms(
       "[WARNING] [runner.py:190:fetch_hostfile] Unable to find hostfile, will proceed with "
       "training\r\n"
       "[stage3.py:2069:step] 27 pytorch allocator cache flushes since last step. this happens\r\n"
@@ -86,23 +86,24 @@ TEST_CASE("Symptoms come in the order of the log, repeats are counted") {
   CHECK(found[0].times == 2);
   CHECK(found[0].text.english().rfind("27 times in a step", 0) == 0);
   CHECK(found[1].code == "loss-scale");
-  CHECK(read_log_symptoms("all is well").empty());
+  CHECK(evidence::read_log_symptoms("all is well").empty());
 }
 
 TEST_CASE("Versions, the Trainer's message and the rendezvous are read") {
-  const auto cuda = read_log_symptoms(
+  const auto cuda = evidence::read_log_symptoms(
       "CUDAMismatchException: >- DeepSpeed Op Builder: Installed CUDA version 12.2 does not match "
       "the version torch was compiled with 11.7, unable to compile cuda/cpp extensions without a "
       "matching cuda version.");
   REQUIRE(cuda.size() == 1);
   CHECK(cuda[0].text.english().find("toolkit is 12.2 and torch was built with 11.7:") !=
         std::string::npos);
-  CHECK(read_log_symptoms("Please correct the following DeepSpeed config values that mismatch "
-                          "TrainingArguments values:")[0]
+  CHECK(evidence::read_log_symptoms(
+            "Please correct the following DeepSpeed config values that mismatch "
+            "TrainingArguments values:")[0]
             .code == "trainer-mismatch");
-  CHECK(
-      read_log_symptoms("Timed out after 1801 seconds waiting for clients. 1/2 clients joined.")[0]
-          .text == "not all processes came to the rendezvous in 1801 s");
+  CHECK(evidence::read_log_symptoms(
+            "Timed out after 1801 seconds waiting for clients. 1/2 clients joined.")[0]
+            .text == "not all processes came to the rendezvous in 1801 s");
 }
 
 TEST_CASE("What stops a run before its first step is known by its message") {
@@ -138,35 +139,36 @@ TEST_CASE("What stops a run before its first step is known by its message") {
                 "batch-unknown"},
        }) {
     CAPTURE(known.line);
-    const auto found = read_log_symptoms(known.line);
+    const auto found = evidence::read_log_symptoms(known.line);
     REQUIRE(found.size() == 1);
     CHECK(found[0].code == known.code);
     CHECK_FALSE(found[0].advice.empty());
   }
-  CHECK(read_log_symptoms("host: Proxy Call to rank 0 failed (Connect)")[0]
+  CHECK(evidence::read_log_symptoms("host: Proxy Call to rank 0 failed (Connect)")[0]
             .text.english()
             .starts_with("NCCL's helper thread of rank 0 could not connect"));
-  CHECK(
-      read_log_symptoms("ValueError: expected sequence of length 512 at dim 1 (got 304)")[0].text ==
-      "a batch holds sequences of different lengths (512 and 304 tokens) that nobody padded");
+  CHECK(evidence::read_log_symptoms(
+            "ValueError: expected sequence of length 512 at dim 1 (got 304)")[0]
+            .text ==
+        "a batch holds sequences of different lengths (512 and 304 tokens) that nobody padded");
 }
 
 TEST_CASE("DeepSpeed's batch assertion tells one rank from a loader that differs from the file") {
   const std::string head =
       "AssertionError: Check batch related parameters. train_batch_size is not equal to "
       "micro_batch_per_gpu * gradient_acc_step * world_size ";
-  CHECK(read_log_symptoms(head + "256 != 4 * 8 * 1")[0].text ==
+  CHECK(evidence::read_log_symptoms(head + "256 != 4 * 8 * 1")[0].text ==
         "DeepSpeed counts one rank (4 x 8 x 1 = 32), and train_batch_size 256 is meant for 8");
   CHECK(
-      read_log_symptoms(head + "256 != 2 * 18 * 7")[0].text ==
+      evidence::read_log_symptoms(head + "256 != 2 * 18 * 7")[0].text ==
       "train_batch_size is 256, and micro-batch x accumulation x ranks 2 x 18 x 7 = 252: the file "
       "has the one, the data loader or the script's arguments the other; 256 is no multiple of 2 x "
       "7: 252 or 266 is");
-  CHECK(read_log_symptoms(head + "64 != 2 * 8 * 8")[0].text.english().ends_with(
+  CHECK(evidence::read_log_symptoms(head + "64 != 2 * 8 * 8")[0].text.english().ends_with(
       "; 64 is 2 x 8 with an accumulation of 4"));
-  CHECK(read_log_symptoms(head + "8 != 2 * 1 * 8")[0].text.english().ends_with(
+  CHECK(evidence::read_log_symptoms(head + "8 != 2 * 1 * 8")[0].text.english().ends_with(
       "; 8 is no multiple of 2 x 8: 16 is"));
-  CHECK(read_log_symptoms(head + "99999999999999999999 != 0 * -3 * x")[0].text ==
+  CHECK(evidence::read_log_symptoms(head + "99999999999999999999 != 0 * -3 * x")[0].text ==
         "train_batch_size of ds_config.json is not micro-batch x accumulation x ranks");
 }
 
@@ -174,13 +176,14 @@ TEST_CASE("A log that ends where an operator would be built may wait for a lock"
   const std::string root =
       "Using /root/.cache/torch_extensions/py310_cu118 as PyTorch extensions "
       "root...\n";
-  const auto waits = read_log_symptoms("some text\n" + root + root);
+  const auto waits = evidence::read_log_symptoms("some text\n" + root + root);
   REQUIRE(waits.size() == 1);
   CHECK(waits[0].code == "extension-lock");
-  CHECK(waits[0].kind == FailureKind::note);
+  CHECK(waits[0].kind == evidence::FailureKind::note);
   CHECK(waits[0].line == 3);
-  CHECK(read_log_symptoms("UserWarning: Waited on lock file \"/x/py310/fused_adam/lock\" for 300 "
-                          "seconds.")[0]
+  CHECK(evidence::read_log_symptoms(
+            "UserWarning: Waited on lock file \"/x/py310/fused_adam/lock\" for 300 "
+            "seconds.")[0]
             .advice == "end all of the job's processes, rm /x/py310/fused_adam/lock, start again");
 }
 
@@ -194,7 +197,7 @@ TEST_CASE("A healthy log waits for nothing") {
         "[INFO] [stage_1_and_2.py:148:__init__] Reduce bucket size 500000000\n",
         "{'loss': 1.9, 'grad_norm': 0.4, 'learning_rate': 1e-05, 'epoch': 0.1}\n"}) {
     CAPTURE(rest);
-    CHECK(read_log_symptoms(root + std::string(rest)).empty());
+    CHECK(evidence::read_log_symptoms(root + std::string(rest)).empty());
   }
 }
 
@@ -202,14 +205,14 @@ TEST_CASE("A value that is 8 in the file and 8 in the arguments is a quoted numb
   const std::string head =
       "ValueError: Please correct the following DeepSpeed config values that mismatch "
       "TrainingArguments values:\n";
-  const auto quoted = read_log_symptoms(
+  const auto quoted = evidence::read_log_symptoms(
       head +
       "- ds gradient_accumulation_steps=8 vs hf gradient_accumulation_steps=8\nThe easiest\n");
   REQUIRE(quoted.size() == 1);
   CHECK(quoted[0].text ==
         "gradient_accumulation_steps is 8 in both: the file has it in quotes, as text, and the "
         "arguments as a number");
-  const auto differs = read_log_symptoms(
+  const auto differs = evidence::read_log_symptoms(
       head +
       "- ds gradient_accumulation_steps=4 vs arg gradient_accumulation_steps=2\n- ds "
       "train_micro_batch_size_per_gpu=1 vs hf per_device_train_batch_size=2\n");
@@ -220,7 +223,7 @@ TEST_CASE("A value that is 8 in the file and 8 in the arguments is a quoted numb
 }
 
 TEST_CASE("An embedding with added words is told by its shape, without a model") {
-  const auto found = read_log_symptoms(
+  const auto found = evidence::read_log_symptoms(
       "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, "
       "OpType=_ALLGATHER_BASE, NumelIn=65568768, NumelOut=131137536, Timeout(ms)=1800000)\n"
       "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)\n");
@@ -234,11 +237,11 @@ TEST_CASE("What a log tells in consequence is told where nothing else is") {
   const std::string launcher =
       "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
       "E0101 api.py:869] failed (exitcode: 1) local_rank: 0 (pid: 7) of binary: /usr/bin/python\n";
-  const LogReading alone = read_log(launcher);
+  const evidence::LogReading alone = evidence::read_log(launcher);
   CHECK(alone.failures.empty());
   REQUIRE(alone.consequences.size() == 1);
   CHECK(alone.consequences[0].code == "rank-failed");
-  const LogReading explained = read_log(
+  const evidence::LogReading explained = evidence::read_log(
       "Traceback (most recent call last):\n  File \"a.py\"\nRuntimeError: CUDA error: no kernel "
       "image is available for execution on the device\n" +
       launcher);
@@ -248,7 +251,7 @@ TEST_CASE("What a log tells in consequence is told where nothing else is") {
 }
 
 TEST_CASE("An error that nobody knows is named, the first of its log") {
-  const LogReading reading = read_log(
+  const evidence::LogReading reading = evidence::read_log(
       "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"t.py\", line 3, in f\n"
       "[rank1]: zeta.QuuxError: no bar in foo\n[rank1]: During handling of the above\n"
       "[rank1]: ValueError: other\n");

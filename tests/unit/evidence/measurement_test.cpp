@@ -8,11 +8,11 @@ namespace {
 
 using zeroplan::Bytes;
 using zeroplan::Json;
-using zeroplan::Measurement;
-using zeroplan::MeasurementFile;
-using zeroplan::Metric;
-using zeroplan::parse_measurements;
 using zeroplan::ScenarioKey;
+using zeroplan::evidence::Measurement;
+using zeroplan::evidence::MeasurementFile;
+using zeroplan::evidence::Metric;
+using zeroplan::evidence::parse_measurements;
 
 const std::string kGood =
     R"({"id":"A-1","source":"log","tier":"A","group":"g","scenario":{"model":"10B",)"
@@ -67,7 +67,7 @@ TEST_CASE("a measurement survives being written and read") {
                                   with(R"({"step_seconds":0.02})", "0.1"),
                                   with(R"({"step_seconds":0.02})", "\"two runs\"")}) {
     const Measurement row = parse_measurements(line, "m.jsonl").measurements.front();
-    const std::string written = to_json(row).dump();
+    const std::string written = zeroplan::evidence::to_json(row).dump();
     const MeasurementFile again = parse_measurements(written, "m.jsonl");
     REQUIRE(again.measurements.size() == 1);
     CHECK(again.measurements.front().measured == row.measured);
@@ -84,8 +84,9 @@ TEST_CASE("a line says whose memory was measured, and rehearsals that do not are
   CHECK(read(with("\"tier\":\"A\"", "\"rank\":3")).rank == 3);
   CHECK(read(with("\"source\":\"log\"", "\"source\":\"rehearsal\"")).rank == 0);
   const std::string rehearsed = with("\"source\":\"log\"", "\"source\":\"rehearsal\",\"rank\":7");
-  CHECK(read(to_json(read(rehearsed)).dump()).rank == 7);
-  CHECK(identity_of(read(rehearsed)) != identity_of(read(kGood)));
+  CHECK(read(zeroplan::evidence::to_json(read(rehearsed)).dump()).rank == 7);
+  CHECK(zeroplan::evidence::identity_of(read(rehearsed)) !=
+        zeroplan::evidence::identity_of(read(kGood)));
   for (const char* wrong : {"-1", "0.5", "\"0\"", "1e300", "true"}) {
     const auto problem = problem_of(with("\"tier\":\"A\"", std::string("\"rank\":") + wrong));
     CHECK(problem.pointer == "line 1: /rank");
@@ -171,7 +172,7 @@ TEST_CASE("the published measurements are read without a bad line") {
   std::size_t rows = 0;
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (entry.path().extension() != ".jsonl") continue;
-    const MeasurementFile file = zeroplan::read_measurements(entry.path().string());
+    const MeasurementFile file = zeroplan::evidence::read_measurements(entry.path().string());
     for (const zeroplan::Diagnostic& problem : file.bad_lines) CHECK(to_string(problem).empty());
     CHECK(file.ignored.empty());
     rows += file.measurements.size();
@@ -180,5 +181,6 @@ TEST_CASE("the published measurements are read without a bad line") {
 }
 
 TEST_CASE("a file without measurements is refused") {
-  CHECK_THROWS_AS(zeroplan::read_measurements("/no/such/file.jsonl"), zeroplan::InputError);
+  CHECK_THROWS_AS(zeroplan::evidence::read_measurements("/no/such/file.jsonl"),
+                  zeroplan::InputError);
 }

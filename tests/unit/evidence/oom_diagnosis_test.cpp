@@ -9,10 +9,11 @@ using namespace zeroplan;
 namespace {
 
 std::vector<std::string_view> codes(const std::string& text) {
-  const std::vector<OomEvent> events = read_oom_text(text);
+  const std::vector<evidence::OomEvent> events = evidence::read_oom_text(text);
   REQUIRE(events.size() == 1);
   std::vector<std::string_view> result;
-  for (const OomCause& cause : diagnose(events.front())) result.push_back(cause.code);
+  for (const evidence::OomCause& cause : evidence::diagnose(events.front()))
+    result.push_back(cause.code);
   return result;
 }
 
@@ -30,10 +31,10 @@ TEST_CASE("more unallocated memory than was asked for is fragmentation") {
 }
 
 TEST_CASE("a full GPU with a few free pieces is told what lowers its peak first") {
-  const std::vector<OomEvent> events = read_oom_text(
+  const std::vector<evidence::OomEvent> events = evidence::read_oom_text(
       "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 39.59 GiB total capacity; 37.85 GiB "
       "already allocated; 10.00 MiB free; 37.90 GiB reserved in total by PyTorch)");
-  const std::vector<OomCause> causes = diagnose(events.front());
+  const std::vector<evidence::OomCause> causes = evidence::diagnose(events.front());
   REQUIRE(causes.size() == 2);
   CHECK(causes[0].code == "card-full");
   CHECK(causes[0].advice.english().find("smaller micro-batch") != std::string::npos);
@@ -62,8 +63,8 @@ TEST_CASE("contexts of other ranks and other runs are told apart") {
         Codes{"contexts-of-other-ranks"});
   CHECK(codes(head + "Process 11 has 12.00 GiB memory in use. " + tail) ==
         Codes{"other-processes"});
-  const std::vector<OomEvent> unnamed = read_oom_text(head + tail);
-  const auto others = memory_of_others(unnamed.front());
+  const std::vector<evidence::OomEvent> unnamed = evidence::read_oom_text(head + tail);
+  const auto others = evidence::memory_of_others(unnamed.front());
   REQUIRE(others);
   CHECK(others->gib() == Approx(23.65 - 90.0 / 1024 - 11.0).margin(0.01));
 }

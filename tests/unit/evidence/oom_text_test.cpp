@@ -8,10 +8,10 @@
 namespace {
 
 using zeroplan::Bytes;
-using zeroplan::OomEvent;
-using zeroplan::OomKind;
-using zeroplan::PrintedSize;
-using zeroplan::read_oom_text;
+using zeroplan::evidence::OomEvent;
+using zeroplan::evidence::OomKind;
+using zeroplan::evidence::PrintedSize;
+using zeroplan::evidence::read_oom_text;
 
 OomEvent only_event(const std::string& text) {
   const std::vector<OomEvent> events = read_oom_text(text);
@@ -52,7 +52,7 @@ TEST_CASE("an error of torch 1.x states capacity, allocated, free and all that i
   CHECK(event.allocated == gib(28.02));
   CHECK(event.free == mib(771.5));
   CHECK(event.reserved == gib(29.8));
-  CHECK(zeroplan::total_reserved(event) == gib(29.8));
+  CHECK(zeroplan::evidence::total_reserved(event) == gib(29.8));
   CHECK_FALSE(event.rank);
   CHECK_FALSE(event.limit);
 }
@@ -133,7 +133,7 @@ TEST_CASE("torch 2.6 states this process, private pools and what is reserved but
   CHECK(event.private_pools == mib(24));
   CHECK(event.reserved_unallocated == mib(297.12));
   REQUIRE(event.other_processes.size() == 2);
-  const auto reserved = zeroplan::total_reserved(event);
+  const auto reserved = zeroplan::evidence::total_reserved(event);
   REQUIRE(reserved);
   CHECK(reserved->bytes == gib(33.61).bytes + mib(24).bytes + mib(297.12).bytes);
 }
@@ -316,12 +316,12 @@ TEST_CASE("exit code -7 is shared memory, and other codes are nothing") {
 
 TEST_CASE("an event as JSON leaves out what is absent") {
   const OomEvent event = only_event("[rank1]: CUDA out of memory. Tried to allocate 2.00 KiB.");
-  CHECK(to_json(event).dump() ==
+  CHECK(zeroplan::evidence::to_json(event).dump() ==
         R"({"kind":"gpu_allocator","line":1,"rank":1,"tried_bytes":2048})");
 }
 
 TEST_CASE("escape sequences of every kind leave the text") {
-  CHECK(zeroplan::without_escapes("\x1b[1;31mred\x1b[0m \x1b]0;title\x07 a\x1b(B b\x1b") ==
-        "red  aB b");
-  CHECK(zeroplan::without_escapes("\x1b[31") == "");
+  CHECK(zeroplan::evidence::without_escapes(
+            "\x1b[1;31mred\x1b[0m \x1b]0;title\x07 a\x1b(B b\x1b") == "red  aB b");
+  CHECK(zeroplan::evidence::without_escapes("\x1b[31") == "");
 }

@@ -50,7 +50,7 @@ TEST_CASE("every rule of a release says what it does and where that was seen", "
 }
 
 TEST_CASE("what a rule does is said in Chinese, too", "[releases]") {
-  const Translation words(Language::zh);
+  const cli::Translation words(cli::Language::zh);
   for (const ReleaseRow& row : release_rows()) {
     CAPTURE(row.does);
     CHECK(words.text(row.does) != row.does);

@@ -8,8 +8,8 @@ using namespace zeroplan;
 
 namespace {
 
-AllocatorOptions read(std::string_view text, Version torch = {2, 6}) {
-  return parse_alloc_conf(text, "PYTORCH_CUDA_ALLOC_CONF", torch);
+simulator::AllocatorOptions read(std::string_view text, Version torch = {2, 6}) {
+  return simulator::parse_alloc_conf(text, "PYTORCH_CUDA_ALLOC_CONF", torch);
 }
 
 std::string refusal(std::string_view text, Version torch = {2, 6}) {
@@ -21,15 +21,15 @@ std::string refusal(std::string_view text, Version torch = {2, 6}) {
   return "accepted";
 }
 
-std::int64_t rounded(std::int64_t bytes, const AllocatorOptions& options) {
-  return round_size(Bytes::of(bytes), options).count();
+std::int64_t rounded(std::int64_t bytes, const simulator::AllocatorOptions& options) {
+  return simulator::round_size(Bytes::of(bytes), options).count();
 }
 
 }  // namespace
 
 // DeviceCachingAllocator::round_size
 TEST_CASE("requests are rounded up to multiples of 512 bytes") {
-  const AllocatorOptions options;
+  const simulator::AllocatorOptions options;
   CHECK(rounded(1, options) == 512);
   CHECK(rounded(511, options) == 512);
   CHECK(rounded(512, options) == 512);
@@ -40,7 +40,7 @@ TEST_CASE("requests are rounded up to multiples of 512 bytes") {
 // DeviceCachingAllocator::roundup_power2_next_division: the example in PyTorch's documentation of
 // the option, 1200 between 1024 and 2048 with four divisions, times 1024.
 TEST_CASE("roundup_power2_divisions rounds to steps between powers of two") {
-  const AllocatorOptions options = read("roundup_power2_divisions:4");
+  const simulator::AllocatorOptions options = read("roundup_power2_divisions:4");
   CHECK(rounded(1200 << 10, options) == 1280 << 10);
   CHECK(rounded(1280 << 10, options) == 1280 << 10);
   CHECK(rounded((1280 << 10) + 1, options) == 1536 << 10);
@@ -58,7 +58,7 @@ TEST_CASE("roundup_power2_divisions rounds to steps between powers of two") {
 
 // AcceleratorAllocatorConfig::roundup_power2_divisions(size): intervals from 1 MiB to 64 GiB.
 TEST_CASE("each interval between powers of two has divisions of its own") {
-  const AllocatorOptions options = read("roundup_power2_divisions:[4:2,16:4,>:8]");
+  const simulator::AllocatorOptions options = read("roundup_power2_divisions:[4:2,16:4,>:8]");
   CHECK(options.roundup_power2_divisions[0] == 2);  // below the first named interval too
   CHECK(options.roundup_power2_divisions[2] == 2);
   CHECK(options.roundup_power2_divisions[3] == 0);  // named nowhere
@@ -73,7 +73,7 @@ TEST_CASE("each interval between powers of two has divisions of its own") {
 }
 
 TEST_CASE("torch 1.13 leaves sizes above roundup_bypass_threshold_mb alone") {
-  const AllocatorOptions options =
+  const simulator::AllocatorOptions options =
       read("roundup_power2_divisions:4,roundup_bypass_threshold_mb:2", {1, 13});
   CHECK(rounded(1200 << 10, options) == 1280 << 10);
   CHECK(rounded((2 << 20) + 1, options) == (2 << 20) + 512);
@@ -81,19 +81,19 @@ TEST_CASE("torch 1.13 leaves sizes above roundup_bypass_threshold_mb alone") {
 
 // DeviceCachingAllocator::get_allocation_size
 TEST_CASE("segments are 2 MiB, 20 MiB, or the size in steps of 2 MiB") {
-  const AllocatorOptions options;
-  CHECK(segment_size(512_B, options) == 2_MiB);
-  CHECK(segment_size(1_MiB, options) == 2_MiB);
-  CHECK(segment_size(1_MiB + 512_B, options) == 20_MiB);
-  CHECK(segment_size(10_MiB - 512_B, options) == 20_MiB);
-  CHECK(segment_size(10_MiB, options) == 10_MiB);
-  CHECK(segment_size(10_MiB + 512_B, options) == 12_MiB);
-  CHECK(segment_size(21_MiB, options) == 22_MiB);
-  CHECK(segment_size(2_MiB, read("large_segment_size_mb:40")) == 40_MiB);
+  const simulator::AllocatorOptions options;
+  CHECK(simulator::segment_size(512_B, options) == 2_MiB);
+  CHECK(simulator::segment_size(1_MiB, options) == 2_MiB);
+  CHECK(simulator::segment_size(1_MiB + 512_B, options) == 20_MiB);
+  CHECK(simulator::segment_size(10_MiB - 512_B, options) == 20_MiB);
+  CHECK(simulator::segment_size(10_MiB, options) == 10_MiB);
+  CHECK(simulator::segment_size(10_MiB + 512_B, options) == 12_MiB);
+  CHECK(simulator::segment_size(21_MiB, options) == 22_MiB);
+  CHECK(simulator::segment_size(2_MiB, read("large_segment_size_mb:40")) == 40_MiB);
 }
 
 TEST_CASE("allocator settings are read as torch reads them") {
-  const AllocatorOptions options = read(
+  const simulator::AllocatorOptions options = read(
       "max_split_size_mb:128, garbage_collection_threshold:0.6,expandable_segments:True,"
       "max_non_split_rounding_mb:64,backend:native,pinned_use_background_threads:True");
   CHECK(options.max_split_size == 128_MiB);
@@ -143,10 +143,10 @@ TEST_CASE("allocator settings know the releases that have them") {
 
 // DeviceCachingAllocator::setMemoryFraction
 TEST_CASE("a memory fraction allows the whole bytes of its share of the device") {
-  AllocatorOptions device;
+  simulator::AllocatorOptions device;
   device.device_total = Bytes::of(1001);
-  CHECK(fraction_of(device.device_total, 0.5) == Bytes::of(500));
-  CHECK(parse_alloc_conf("per_process_memory_fraction:0.5", "settings", {2, 10}, device).allowed ==
-        Bytes::of(500));
+  CHECK(simulator::fraction_of(device.device_total, 0.5) == Bytes::of(500));
+  CHECK(simulator::parse_alloc_conf("per_process_memory_fraction:0.5", "settings", {2, 10}, device)
+            .allowed == Bytes::of(500));
   CHECK_FALSE(device.allowed);
 }

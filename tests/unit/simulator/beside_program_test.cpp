@@ -35,19 +35,22 @@ Plan plan_of(const std::string& zero, const std::string& workload, const std::st
 
 constexpr const char* kNow = R"({"torch": "2.11.0", "transformers": "5.17.0", "trl": "1.16.0"})";
 
-RankProgram program_of(const Plan& plan) { return write_rank_program(plan, step_work(plan)); }
+simulator::RankProgram program_of(const Plan& plan) {
+  return simulator::write_rank_program(plan, step_work(plan));
+}
 
 struct Counts {
   int copies = 0;        // to the GPU
   int used_by_nccl = 0;  // record_stream
 };
-Counts counts_of(const RankProgram& rank) {
+Counts counts_of(const simulator::RankProgram& rank) {
   Counts counts;
-  for (const Instruction& instruction : rank.program.of(rank.steady.micro_steps.front().section)) {
-    if (instruction.opcode == Opcode::use_on_stream) ++counts.used_by_nccl;
-    if (instruction.opcode != Opcode::issue) continue;
-    const Task& task = rank.program.tasks[static_cast<std::size_t>(instruction.index)];
-    if (task.kind == TaskKind::copy_to_device) ++counts.copies;
+  for (const simulator::Instruction& instruction :
+       rank.program.of(rank.steady.micro_steps.front().section)) {
+    if (instruction.opcode == simulator::Opcode::use_on_stream) ++counts.used_by_nccl;
+    if (instruction.opcode != simulator::Opcode::issue) continue;
+    const simulator::Task& task = rank.program.tasks[static_cast<std::size_t>(instruction.index)];
+    if (task.kind == simulator::TaskKind::copy_to_device) ++counts.copies;
   }
   return counts;
 }
@@ -71,12 +74,14 @@ TEST_CASE(
 }
 
 TEST_CASE("TRL's fused head has tiles of all columns, however small the vocabulary is") {
-  const RankProgram rank = program_of(plan_of(R"({"stage": 2})", R"("trainer": "dpo")", kNow));
+  const simulator::RankProgram rank =
+      program_of(plan_of(R"({"stage": 2})", R"("trainer": "dpo")", kNow));
   constexpr std::int64_t kScored = 2 * 255, kColumns = 32768;
   int tiles = 0;
-  for (const Instruction& instruction : rank.program.of(rank.steady.micro_steps.front().section)) {
-    const bool tile =
-        instruction.opcode == Opcode::allocate && instruction.bytes == kScored * kColumns * 2;
+  for (const simulator::Instruction& instruction :
+       rank.program.of(rank.steady.micro_steps.front().section)) {
+    const bool tile = instruction.opcode == simulator::Opcode::allocate &&
+                      instruction.bytes == kScored * kColumns * 2;
     if (tile) ++tiles;
   }
   CHECK(tiles == 3);  // forward of both models, backward of one
@@ -98,14 +103,17 @@ TEST_CASE("At stage 3 the weight of a fused head belongs to the whole model") {
 }
 
 TEST_CASE("cuBLAS's workspace is there when the rotary tables are made, before the first layer") {
-  const RankProgram rank = program_of(plan_of(R"({"stage": 2})", R"("optimizer": "adamw")", kNow));
-  const std::vector<Instruction>& code = rank.program.code;
-  const auto workspace = std::find_if(code.begin(), code.end(), [](const Instruction& each) {
-    return each.opcode == Opcode::allocate && Bytes::of(each.bytes) == kWorkspace;
-  });
+  const simulator::RankProgram rank =
+      program_of(plan_of(R"({"stage": 2})", R"("optimizer": "adamw")", kNow));
+  const std::vector<simulator::Instruction>& code = rank.program.code;
+  const auto workspace =
+      std::find_if(code.begin(), code.end(), [](const simulator::Instruction& each) {
+        return each.opcode == simulator::Opcode::allocate && Bytes::of(each.bytes) == kWorkspace;
+      });
   REQUIRE(workspace != code.end());
-  const auto kernel = std::find_if(
-      workspace, code.end(), [](const Instruction& each) { return each.opcode == Opcode::issue; });
+  const auto kernel = std::find_if(workspace, code.end(), [](const simulator::Instruction& each) {
+    return each.opcode == simulator::Opcode::issue;
+  });
   REQUIRE(kernel != code.end());
   CHECK(rank.program.tasks[static_cast<std::size_t>(kernel->index)].name == "bmm");
 }
@@ -118,10 +126,10 @@ TEST_CASE("The weights under adapters are on the GPU before the adapters are fla
       {R"({"stage": 0})", native}, {R"({"stage": 1})", kAdapters}, {R"({"stage": 2})", kAdapters}};
   for (const auto& [zero, workload] : cases) {
     CAPTURE(zero);
-    const RankProgram rank = program_of(plan_of(zero, workload, kNow));
+    const simulator::RankProgram rank = program_of(plan_of(zero, workload, kNow));
     std::vector<std::int64_t> asked;
-    for (const Instruction& each : rank.program.of(rank.initialisation)) {
-      if (each.opcode == Opcode::allocate) asked.push_back(each.bytes);
+    for (const simulator::Instruction& each : rank.program.of(rank.initialisation)) {
+      if (each.opcode == simulator::Opcode::allocate) asked.push_back(each.bytes);
       if (asked.size() == 4) break;
     }
     // Embedding, q_proj, its two adapters.

@@ -49,14 +49,15 @@ struct Gathers {
   int small = 0;
   double large_seconds = 0.0;  // on the wire
 };
-Gathers gathers_of(const RankProgram& rank) {
+Gathers gathers_of(const simulator::RankProgram& rank) {
   Gathers found;
   Bytes asked;
-  for (const Instruction& instruction : rank.program.of(rank.steady.micro_steps.front().section)) {
-    if (instruction.opcode == Opcode::allocate) asked = Bytes::of(instruction.bytes);
-    if (instruction.opcode != Opcode::issue) continue;
-    const Task& task = rank.program.tasks[static_cast<std::size_t>(instruction.index)];
-    if (task.kind != TaskKind::collective || task.name != "all_gather") continue;
+  for (const simulator::Instruction& instruction :
+       rank.program.of(rank.steady.micro_steps.front().section)) {
+    if (instruction.opcode == simulator::Opcode::allocate) asked = Bytes::of(instruction.bytes);
+    if (instruction.opcode != simulator::Opcode::issue) continue;
+    const simulator::Task& task = rank.program.tasks[static_cast<std::size_t>(instruction.index)];
+    if (task.kind != simulator::TaskKind::collective || task.name != "all_gather") continue;
     if (asked < Bytes::mib(1)) {
       ++found.small;
     } else {
@@ -66,7 +67,9 @@ Gathers gathers_of(const RankProgram& rank) {
   return found;
 }
 
-RankProgram program_of(const Plan& plan) { return write_rank_program(plan, step_work(plan)); }
+simulator::RankProgram program_of(const Plan& plan) {
+  return simulator::write_rank_program(plan, step_work(plan));
+}
 
 }  // namespace
 
@@ -78,8 +81,9 @@ TEST_CASE("FSDP gathers each adapter's matrix in each pass over its block") {
 }
 
 TEST_CASE("FSDP: adapters that are units keep the host from sending for the next block early") {
-  const RankProgram rank = program_of(plan_of("full", true));
-  const RankSimulation run = simulate_rank(rank);
-  const double waited = run.step.idle[static_cast<std::size_t>(IdleCause::communication)];
+  const simulator::RankProgram rank = program_of(plan_of("full", true));
+  const simulator::RankSimulation run = simulator::simulate_rank(rank);
+  const double waited =
+      run.step.idle[static_cast<std::size_t>(simulator::IdleCause::communication)];
   CHECK(waited > 0.8 * gathers_of(rank).large_seconds);
 }

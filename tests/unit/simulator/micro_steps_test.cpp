@@ -15,18 +15,19 @@ namespace {
 
 constexpr Bytes kSize = Bytes::of(1024);
 
-void allocate(ProgramWriter& writer, SlotIndex slot) {
-  writer.allocate(slot, kSize, MemoryCategory::activations, kComputeStream);
+void allocate(simulator::ProgramWriter& writer, simulator::SlotIndex slot) {
+  writer.allocate(slot, kSize, MemoryCategory::activations, simulator::kComputeStream);
 }
 
-std::int64_t played(const std::vector<RepeatedSection>& steps) {
+std::int64_t played(const std::vector<simulator::RepeatedSection>& steps) {
   return std::accumulate(
-      steps.begin(), steps.end(), std::int64_t{0}, [](std::int64_t sum, const RepeatedSection& s) {
-        return sum + s.times;
-      });
+      steps.begin(),
+      steps.end(),
+      std::int64_t{0},
+      [](std::int64_t sum, const simulator::RepeatedSection& s) { return sum + s.times; });
 }
 
-RankProgram program_of(const char* workload, const char* zero, const char* software) {
+simulator::RankProgram program_of(const char* workload, const char* zero, const char* software) {
   const std::string text = std::string(R"({"model": {"model_type": "llama", "hidden_size": 512,
       "intermediate_size": 1536, "num_hidden_layers": 3, "num_attention_heads": 8,
       "vocab_size": 8000, "architectures": ["LlamaForCausalLM"]}, "cluster": "1x4xA100-80G",
@@ -35,20 +36,20 @@ RankProgram program_of(const char* workload, const char* zero, const char* softw
       "zero_optimization": )" +
                            zero + R"(}, "software": )" + software + "}";
   const Plan plan = resolve(parse_scenario(parse_json(text, "test")));
-  return write_rank_program(plan, step_work(plan));
+  return simulator::write_rank_program(plan, step_work(plan));
 }
 
 }  // namespace
 
 TEST_CASE("micro-steps that do the same are written once", "[micro_steps]") {
-  Program program;
-  ProgramWriter writer(program);
+  simulator::Program program;
+  simulator::ProgramWriter writer(program);
   int written = 0;
   // Another slot each time: a number has no meaning.
-  const auto steps = write_micro_steps(1000, 1, writer, [&](int) {
+  const auto steps = simulator::write_micro_steps(1000, 1, writer, [&](int) {
     ++written;
     const std::size_t begin = writer.position();
-    const SlotIndex slot = writer.new_slot();
+    const simulator::SlotIndex slot = writer.new_slot();
     allocate(writer, slot);
     writer.release(slot);
     return writer.since(begin);
@@ -60,9 +61,9 @@ TEST_CASE("micro-steps that do the same are written once", "[micro_steps]") {
 }
 
 TEST_CASE("what is fetched ahead into two buffers in turn repeats in pairs", "[micro_steps]") {
-  Program program;
-  ProgramWriter writer(program);
-  const SlotIndex first = writer.new_slots(2);
+  simulator::Program program;
+  simulator::ProgramWriter writer(program);
+  const simulator::SlotIndex first = writer.new_slots(2);
   allocate(writer, first);
   const auto step = [&](int number) {
     const std::size_t begin = writer.position();
@@ -72,10 +73,10 @@ TEST_CASE("what is fetched ahead into two buffers in turn repeats in pairs", "[m
   };
   for (const int accumulation : {8, 9, 1000, 1001}) {
     INFO(accumulation);
-    const auto steps = write_micro_steps(accumulation, 1, writer, step);
+    const auto steps = simulator::write_micro_steps(accumulation, 1, writer, step);
     std::int64_t micro_steps = 0;
     std::size_t pair = 0;
-    for (const RepeatedSection& part : steps) {
+    for (const simulator::RepeatedSection& part : steps) {
       const std::size_t instructions = part.section.end - part.section.begin;
       CHECK((instructions == 2 || instructions == 4));
       micro_steps += part.times * static_cast<std::int64_t>(instructions / 2);
@@ -88,9 +89,9 @@ TEST_CASE("what is fetched ahead into two buffers in turn repeats in pairs", "[m
 }
 
 TEST_CASE("micro-steps that never repeat are all written", "[micro_steps]") {
-  Program program;
-  ProgramWriter writer(program);
-  const auto steps = write_micro_steps(40, 1, writer, [&](int) {
+  simulator::Program program;
+  simulator::ProgramWriter writer(program);
+  const auto steps = simulator::write_micro_steps(40, 1, writer, [&](int) {
     const std::size_t begin = writer.position();
     allocate(writer, writer.new_slot());  // for ever
     return writer.since(begin);
@@ -100,9 +101,9 @@ TEST_CASE("micro-steps that never repeat are all written", "[micro_steps]") {
 }
 
 TEST_CASE("a slot that holds a tensor takes no other", "[micro_steps]") {
-  Program program;
-  ProgramWriter writer(program);
-  const SlotIndex slot = writer.new_slot(), other = writer.new_slot();
+  simulator::Program program;
+  simulator::ProgramWriter writer(program);
+  const simulator::SlotIndex slot = writer.new_slot(), other = writer.new_slot();
   allocate(writer, slot);
   CHECK_THROWS_AS(allocate(writer, slot), std::logic_error);
   allocate(writer, other);
@@ -130,12 +131,12 @@ TEST_CASE("steps of many micro-steps play to their end, whatever is fetched ahea
                                        R"(", "method": "lora", "gradient_accumulation_steps": )" +
                                        std::to_string(accumulation);
           INFO(workload << " " << zero << " " << software);
-          const RankProgram rank = program_of(workload.c_str(), zero, software);
-          const RankSimulation folded = simulate_rank(rank);
+          const simulator::RankProgram rank = program_of(workload.c_str(), zero, software);
+          const simulator::RankSimulation folded = simulator::simulate_rank(rank);
           CHECK(rank.steady.micro_steps.size() < 6);
-          SimulationOptions unfolded;
+          simulator::SimulationOptions unfolded;
           unfolded.fold = false;
-          const RankSimulation all = simulate_rank(rank, unfolded);
+          const simulator::RankSimulation all = simulator::simulate_rank(rank, unfolded);
           CHECK(folded.stats.peak_allocated() == all.stats.peak_allocated());
           CHECK(folded.step.end - folded.step.begin ==
                 Approx(all.step.end - all.step.begin).epsilon(1e-7));

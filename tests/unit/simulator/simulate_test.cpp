@@ -31,7 +31,7 @@ TEST_CASE("a job's parts follow from the simulated step") {
   plan.coefficients.set(Coefficient::dataloader_batch_seconds, batch);
   plan.coefficients.set(Coefficient::dataloader_token_seconds, 0.0);
   const StepResult estimated = predict(plan);
-  const StepResult simulated = simulate(plan);
+  const StepResult simulated = simulator::simulate(plan);
   const double step = simulated.step.total.seconds();
   REQUIRE(step != Approx(estimated.step.total.seconds()));  // else it could follow from either
   const JobTime& job = *simulated.job;
@@ -42,7 +42,7 @@ TEST_CASE("a job's parts follow from the simulated step") {
 TEST_CASE("shorter steps of a job are estimated and scaled as the full one is") {
   const Plan plan = small_plan(R"(,"dataset":{"samples":32000,"epochs":1,"mean_tokens":400})");
   const StepResult estimated = predict(plan);
-  const StepResult simulated = simulate(plan);
+  const StepResult simulated = simulator::simulate(plan);
   const double ratio = simulated.step.total / estimated.step.total;
   REQUIRE(estimated.job->padded_length < 2048.0);
   CHECK((*simulated.job)[JobPart::steps].seconds() ==
@@ -50,7 +50,7 @@ TEST_CASE("shorter steps of a job are estimated and scaled as the full one is") 
 }
 
 TEST_CASE("a loop that empties the allocator's cache is not taken for a full GPU") {
-  const StepResult result = simulate(small_plan(R"(,"trainer":"ppo")"));
+  const StepResult result = simulator::simulate(small_plan(R"(,"trainer":"ppo")"));
   REQUIRE(result.gpu.peak_total * 2 < result.gpu.capacity);
   REQUIRE(result.gpu.allocator_flushes == 0);
   const auto says = [&](const char* words) {

@@ -27,45 +27,46 @@ constexpr const char* kOffloaded =
     R"({"bf16": {"enabled": true},
         "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})";
 
-std::vector<ComparedSet> compared(const char* ds_config, const std::vector<ReleaseSet>& sets) {
+std::vector<tuner::ComparedSet> compared(const char* ds_config,
+                                         const std::vector<tuner::ReleaseSet>& sets) {
   const Scenario scenario = scenario_of(ds_config);
-  return compare_versions(scenario, prepare(scenario), sets, {}).sets;
+  return tuner::compare_versions(scenario, prepare(scenario), sets, {}).sets;
 }
 
 }  // namespace
 
 TEST_CASE("each set is the simulation of a scenario that names its releases", "[versions]") {
-  const std::vector<ReleaseSet> sets = {{{0, 16, 4}, {2, 6, 0}, {4, 50, 3}},
-                                        {{0, 19, 6}, {2, 11, 0}, {5, 17, 0}}};
-  const std::vector<ComparedSet> all = compared(kStageThree, sets);
+  const std::vector<tuner::ReleaseSet> sets = {{{0, 16, 4}, {2, 6, 0}, {4, 50, 3}},
+                                               {{0, 19, 6}, {2, 11, 0}, {5, 17, 0}}};
+  const std::vector<tuner::ComparedSet> all = compared(kStageThree, sets);
   for (std::size_t i = 0; i < sets.size(); ++i) {
     Scenario scenario = scenario_of(kStageThree);
     const Origin origin = {"test", ""};
     scenario.set(ScenarioKey::deepspeed_version, Json(to_string(sets[i].deepspeed)), origin);
     scenario.set(ScenarioKey::torch_version, Json(to_string(sets[i].torch)), origin);
     scenario.set(ScenarioKey::transformers_version, Json(to_string(sets[i].transformers)), origin);
-    const StepResult alone = simulate(resolve(scenario));
+    const StepResult alone = simulator::simulate(resolve(scenario));
     CHECK(all[i].result.gpu.peak_total == alone.gpu.peak_total);
     CHECK(all[i].result.step.total.value() == alone.step.total.value());
   }
 }
 
 TEST_CASE("equal sets differ in nothing", "[versions]") {
-  const ReleaseSet set = {{0, 17, 6}, {2, 8, 0}, {4, 56, 2}};
-  const std::vector<ComparedSet> all = compared(kStageThree, {set, set});
+  const tuner::ReleaseSet set = {{0, 17, 6}, {2, 8, 0}, {4, 56, 2}};
+  const std::vector<tuner::ComparedSet> all = compared(kStageThree, {set, set});
   CHECK(all[1].differences == 0);
   CHECK(all[1].effects.empty());
 }
 
 TEST_CASE("a difference that stands alone is the whole change", "[versions]") {
-  const std::vector<ComparedSet> all = compared(
+  const std::vector<tuner::ComparedSet> all = compared(
       kStageThree, {{{0, 17, 6}, {2, 8, 0}, {4, 56, 2}}, {{0, 18, 9}, {2, 8, 0}, {4, 56, 2}}});
   REQUIRE(all[1].differences > 1);
-  const auto moves_memory = [](const ReleaseEffect& effect) {
+  const auto moves_memory = [](const tuner::ReleaseEffect& effect) {
     return effect.gpu_memory != Bytes::zero();
   };
   REQUIRE(std::count_if(all[1].effects.begin(), all[1].effects.end(), moves_memory) == 1);
-  const ReleaseEffect& effect =
+  const tuner::ReleaseEffect& effect =
       *std::find_if(all[1].effects.begin(), all[1].effects.end(), moves_memory);
   CHECK(effect.rule == ReleaseRule::clones_cast_master);
   CHECK(effect.begins);
@@ -73,12 +74,12 @@ TEST_CASE("a difference that stands alone is the whole change", "[versions]") {
 }
 
 TEST_CASE("backwards, what began has ended", "[versions]") {
-  const ReleaseSet older = {{0, 17, 6}, {2, 8, 0}, {4, 56, 2}};
-  const ReleaseSet newer = {{0, 18, 9}, {2, 8, 0}, {4, 56, 2}};
-  const std::vector<ComparedSet> all = compared(kStageThree, {older, newer, older});
+  const tuner::ReleaseSet older = {{0, 17, 6}, {2, 8, 0}, {4, 56, 2}};
+  const tuner::ReleaseSet newer = {{0, 18, 9}, {2, 8, 0}, {4, 56, 2}};
+  const std::vector<tuner::ComparedSet> all = compared(kStageThree, {older, newer, older});
   const auto effect_of = [&](std::size_t set) {
-    const std::vector<ReleaseEffect>& effects = all[set].effects;
-    return *std::find_if(effects.begin(), effects.end(), [](const ReleaseEffect& effect) {
+    const std::vector<tuner::ReleaseEffect>& effects = all[set].effects;
+    return *std::find_if(effects.begin(), effects.end(), [](const tuner::ReleaseEffect& effect) {
       return effect.rule == ReleaseRule::clones_cast_master;
     });
   };
@@ -88,9 +89,9 @@ TEST_CASE("backwards, what began has ended", "[versions]") {
 }
 
 TEST_CASE("a default that the releases do not share is a difference, too", "[versions]") {
-  const std::vector<ComparedSet> all = compared(
+  const std::vector<tuner::ComparedSet> all = compared(
       kOffloaded, {{{0, 18, 9}, {2, 11, 0}, {5, 17, 0}}, {{0, 19, 6}, {2, 11, 0}, {5, 17, 0}}});
-  const auto pins = [](const ReleaseEffect& effect) {
+  const auto pins = [](const tuner::ReleaseEffect& effect) {
     return effect.changed && effect.changed->knob == Knob::offload_optimizer_pin_memory;
   };
   const auto found = std::find_if(all[1].effects.begin(), all[1].effects.end(), pins);
@@ -101,7 +102,7 @@ TEST_CASE("a default that the releases do not share is a difference, too", "[ver
 }
 
 TEST_CASE("the usual sets are at least five, oldest first", "[versions]") {
-  const std::vector<ReleaseSet> sets = usual_release_sets();
+  const std::vector<tuner::ReleaseSet> sets = tuner::usual_release_sets();
   REQUIRE(sets.size() >= 5);
   for (std::size_t i = 1; i < sets.size(); ++i) {
     CHECK(sets[i - 1].deepspeed < sets[i].deepspeed);

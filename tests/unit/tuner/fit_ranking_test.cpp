@@ -15,8 +15,8 @@ struct Row {
   int stage = 3;
 };
 
-StrategyResult row_of(const Row& row) {
-  StrategyResult result;
+tuner::StrategyResult row_of(const Row& row) {
+  tuner::StrategyResult result;
   result.strategy.stage = row.stage;
   result.strategy.offload_optimizer = row.optimizer;
   result.plan.cluster.node.host_memory.confidence = Confidence::assumed;
@@ -34,8 +34,8 @@ StrategyResult row_of(const Row& row) {
   return result;
 }
 
-std::vector<StrategyResult> rows_of(const std::vector<Row>& rows) {
-  std::vector<StrategyResult> all;
+std::vector<tuner::StrategyResult> rows_of(const std::vector<Row>& rows) {
+  std::vector<tuner::StrategyResult> all;
   for (const Row& row : rows) all.push_back(row_of(row));
   return all;
 }
@@ -45,18 +45,18 @@ std::vector<StrategyResult> rows_of(const std::vector<Row>& rows) {
 TEST_CASE("the fastest that fits is recommended") {
   CHECK(best_of(rows_of({{.speed = 900}, {.speed = 1000}, {.speed = 2000, .fits = false}})) == 1U);
   CHECK_FALSE(best_of(rows_of({{.fits = false}})).has_value());
-  CHECK_FALSE(best_of({}).has_value());
+  CHECK_FALSE(tuner::best_of({}).has_value());
 }
 
 TEST_CASE("where lengths are told the shortest job is recommended") {
-  std::vector<StrategyResult> rows = rows_of({{.speed = 1000}, {.speed = 900, .stage = 2}});
-  for (StrategyResult& row : rows) row.result.job.emplace();
+  std::vector<tuner::StrategyResult> rows = rows_of({{.speed = 1000}, {.speed = 900, .stage = 2}});
+  for (tuner::StrategyResult& row : rows) row.result.job.emplace();
   (*rows[0].result.job)[JobPart::steps] = Seconds::of(7200.0);
   (*rows[1].result.job)[JobPart::steps] = Seconds::of(3600.0);
   CHECK(best_of(rows) == 0U);
-  for (StrategyResult& row : rows) row.result.job->padding_share = 0.3;
+  for (tuner::StrategyResult& row : rows) row.result.job->padding_share = 0.3;
   CHECK(best_of(rows) == 1U);
-  CHECK(is_preferred(rows[1], rows[0]));
+  CHECK(tuner::is_preferred(rows[1], rows[0]));
 }
 
 TEST_CASE("of what is about as fast the less offloaded is recommended") {
@@ -70,8 +70,8 @@ TEST_CASE("a full GPU is recommended only where room costs much") {
   CHECK(best_of(rows_of({{.speed = 1000, .gpu_share = 0.99}, {.speed = 950}})) == 1U);
   CHECK(best_of(rows_of({{.speed = 1000, .gpu_share = 0.99}, {.speed = 780}})) == 1U);
   CHECK(best_of(rows_of({{.speed = 1000, .gpu_share = 0.99}, {.speed = 700}})) == 0U);
-  CHECK_FALSE(is_at_limit(row_of({.gpu_share = 0.94}).result));
-  CHECK(is_at_limit(row_of({.gpu_share = 0.96}).result));
+  CHECK_FALSE(tuner::is_at_limit(row_of({.gpu_share = 0.94}).result));
+  CHECK(tuner::is_at_limit(row_of({.gpu_share = 0.96}).result));
 }
 
 TEST_CASE("runners-up are other placements, the fastest first") {
@@ -80,7 +80,7 @@ TEST_CASE("runners-up are other placements, the fastest first") {
                              {.speed = 500, .optimizer = OffloadDevice::cpu},
                              {.speed = 700, .stage = 2},
                              {.speed = 600, .fits = false, .stage = 1}});
-  CHECK(runners_up(rows, 0) == std::vector<std::size_t>{3, 2});
+  CHECK(tuner::runners_up(rows, 0) == std::vector<std::size_t>{3, 2});
 }
 
 TEST_CASE("faster strategies that lack host memory alone are named, where it is unspecified") {
@@ -97,6 +97,6 @@ TEST_CASE("faster strategies that lack host memory alone are named, where it is 
 }
 
 TEST_CASE("enough host memory leaves room for the system, in steps of 16 GiB") {
-  CHECK(enough_host_memory(Bytes::gib(91)) == Bytes::gib(128));
-  CHECK(enough_host_memory(Bytes::gib(164)) == Bytes::gib(208));
+  CHECK(tuner::enough_host_memory(Bytes::gib(91)) == Bytes::gib(128));
+  CHECK(tuner::enough_host_memory(Bytes::gib(164)) == Bytes::gib(208));
 }

@@ -16,13 +16,13 @@ Scenario scenario_of(const std::string& model,
   return parse_scenario(parse_json(text, "s.json").root, "s.json");
 }
 
-std::vector<Packages> tried(const Scenario& scenario) {
-  return packages_to_try(scenario, resolve(scenario));
+std::vector<tuner::Packages> tried(const Scenario& scenario) {
+  return tuner::packages_to_try(scenario, resolve(scenario));
 }
 
-const Packages kLoss{.fused_loss = true};
-const Packages kAttention{.flash_attention = true};
-const Packages kLinear{.linear_attention = true};
+const tuner::Packages kLoss{.fused_loss = true};
+const tuner::Packages kAttention{.flash_attention = true};
+const tuner::Packages kLinear{.linear_attention = true};
 
 }  // namespace
 
@@ -47,24 +47,27 @@ TEST_CASE("flash-attn is tried where the class has no attention of PyTorch's") {
 }
 
 TEST_CASE("flash-linear-attention is tried where layers have gated linear attention") {
-  const Packages both{.fused_loss = true, .linear_attention = true};
+  const tuner::Packages both{.fused_loss = true, .linear_attention = true};
   CHECK(tried(scenario_of("qwen3.5-4b", "8xA100-80G", "{}")) == std::vector{kLinear});
   const char* decided = R"({"linear_attention":"torch"})";
   CHECK(tried(scenario_of("qwen3.5-4b", "8xA100-80G", decided)).empty());
   CHECK(names_of(both) == "liger-kernel, flash-linear-attention");
-  const Scenario chosen = with_packages(scenario_of("qwen3.5-4b", "8xA100-80G", "{}"), kLinear);
-  CHECK(chosen_packages(chosen) == kLinear);
+  const Scenario chosen =
+      tuner::with_packages(scenario_of("qwen3.5-4b", "8xA100-80G", "{}"), kLinear);
+  CHECK(tuner::chosen_packages(chosen) == kLinear);
   CHECK(resolve(chosen).workload.linear_attention == LinearAttention::fla);
 }
 
 TEST_CASE("packages that were chosen are known from those that somebody said") {
   const Scenario plain = scenario_of("llama-3.1-8b", "1xRTX4090", "{}");
-  CHECK_FALSE(chosen_packages(plain).any());
-  const Scenario chosen = with_packages(plain, kLoss);
-  CHECK(chosen_packages(chosen) == kLoss);
+  CHECK_FALSE(tuner::chosen_packages(plain).any());
+  const Scenario chosen = tuner::with_packages(plain, kLoss);
+  CHECK(tuner::chosen_packages(chosen) == kLoss);
   CHECK(resolve(chosen).workload.fused_loss);
   CHECK_FALSE(
-      chosen_packages(scenario_of("llama-3.1-8b", "1xRTX4090", R"({"fused_loss":true})")).any());
+      tuner::chosen_packages(scenario_of("llama-3.1-8b", "1xRTX4090", R"({"fused_loss":true})"))
+          .any());
   CHECK(sentences_of(kLoss).size() == 1);
-  CHECK(names_of({.fused_loss = true, .flash_attention = true}) == "flash-attn, liger-kernel");
+  CHECK(tuner::names_of({.fused_loss = true, .flash_attention = true}) ==
+        "flash-attn, liger-kernel");
 }

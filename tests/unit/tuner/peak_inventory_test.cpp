@@ -26,9 +26,11 @@ Plan plan_of(const char* config, std::int64_t accumulation = 1) {
 struct Walked {
   Plan plan;
   StepWork work;
-  RankProgram rank;
+  simulator::RankProgram rank;
   explicit Walked(Plan made)
-      : plan(std::move(made)), work(step_work(plan)), rank(write_rank_program(plan, work)) {}
+      : plan(std::move(made)),
+        work(step_work(plan)),
+        rank(simulator::write_rank_program(plan, work)) {}
 };
 
 }  // namespace
@@ -39,8 +41,9 @@ TEST_CASE("what is held at the peak sums to what the simulation allocates, by ca
       const std::string config = R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": )" +
                                  std::to_string(stage) + "}}";
       const Walked run(plan_of(config.c_str(), accumulation));
-      const PeakInventory peak = PeakInventoryBuilder(run.plan, run.work, run.rank).at_peak();
-      const RankSimulation simulation = simulate_rank(run.rank);
+      const tuner::PeakInventory peak =
+          tuner::PeakInventoryBuilder(run.plan, run.work, run.rank).at_peak();
+      const simulator::RankSimulation simulation = simulator::simulate_rank(run.rank);
       INFO("stage " << stage << ", accumulation " << accumulation);
       // The allocator leaves small rests at a block and counts them, the walk does not.
       constexpr double kRests = 0.01;
@@ -48,10 +51,10 @@ TEST_CASE("what is held at the peak sums to what the simulation allocates, by ca
       CHECK(peak.allocated <= simulation.stats.peak_allocated());
       CHECK(peak.allocated.gib() == Approx(simulated).epsilon(kRests));
       Bytes held;
-      for (const HeldSort& one : peak.held) held += one.bytes;
+      for (const tuner::HeldSort& one : peak.held) held += one.bytes;
       CHECK(held == peak.allocated);
       CategoryBytes walked{};
-      for (const HeldSort& one : peak.held) at(walked, one.category) += one.bytes;
+      for (const tuner::HeldSort& one : peak.held) at(walked, one.category) += one.bytes;
       const CategoryBytes& played = simulation.memory.at_peak[static_cast<std::size_t>(peak.phase)];
       for (std::size_t i = 0; i < kMemoryCategoryCount; ++i) {
         INFO(kMemoryCategoryNames[i]);
@@ -65,10 +68,12 @@ TEST_CASE("an engine's buffers are found by name, with their knob") {
   const Walked run(plan_of(
       R"({"bf16": {"enabled": true},
           "zero_optimization": {"stage": 3, "reduce_bucket_size": 300000000}})"));
-  const PeakInventory peak = PeakInventoryBuilder(run.plan, run.work, run.rank).at_peak();
-  const auto found = std::find_if(peak.held.begin(), peak.held.end(), [](const HeldSort& one) {
-    return one.sort.name == "ipg_buckets[dtype].buffer";
-  });
+  const tuner::PeakInventory peak =
+      tuner::PeakInventoryBuilder(run.plan, run.work, run.rank).at_peak();
+  const auto found =
+      std::find_if(peak.held.begin(), peak.held.end(), [](const tuner::HeldSort& one) {
+        return one.sort.name == "ipg_buckets[dtype].buffer";
+      });
   REQUIRE(found != peak.held.end());
   CHECK(found->sort.knobs.front() == pointer_of(Knob::reduce_bucket_size));
   CHECK(found->bytes >= Bytes::of(2 * 300000000LL));
@@ -76,11 +81,11 @@ TEST_CASE("an engine's buffers are found by name, with their knob") {
 
 TEST_CASE("an allocation is found by the size of its segment, and another size finds none") {
   const Walked run(plan_of(R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})"));
-  const PeakInventoryBuilder held(run.plan, run.work, run.rank);
+  const tuner::PeakInventoryBuilder held(run.plan, run.work, run.rank);
   // The fp32 logits of 512 tokens: 512 * 50257 * 4 bytes = 98.2 MiB, in segments of 2 MiB 100.
-  const std::vector<SizeMatch> matches = held.matches({Bytes::mib(100), Bytes::zero(), {}});
+  const std::vector<tuner::SizeMatch> matches = held.matches({Bytes::mib(100), Bytes::zero(), {}});
   REQUIRE_FALSE(matches.empty());
-  CHECK(std::any_of(matches.begin(), matches.end(), [](const SizeMatch& match) {
+  CHECK(std::any_of(matches.begin(), matches.end(), [](const tuner::SizeMatch& match) {
     return match.category == MemoryCategory::logits && match.bytes == Bytes::of(512 * 50257 * 4);
   }));
   CHECK(held.matches({Bytes::mib(333), Bytes::zero(), {}}).empty());
@@ -88,11 +93,11 @@ TEST_CASE("an allocation is found by the size of its segment, and another size f
 
 TEST_CASE("the match nearest to what was allocated comes first") {
   const Walked run(plan_of(R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})"));
-  const PeakInventoryBuilder held(run.plan, run.work, run.rank);
-  const SizeQuestion any{Bytes::mib(100), Bytes::zero(), {}};
-  const std::vector<SizeMatch> matches = held.matches(any);
+  const tuner::PeakInventoryBuilder held(run.plan, run.work, run.rank);
+  const tuner::SizeQuestion any{Bytes::mib(100), Bytes::zero(), {}};
+  const std::vector<tuner::SizeMatch> matches = held.matches(any);
   REQUIRE(matches.size() > 1);
-  SizeQuestion question = any;
+  tuner::SizeQuestion question = any;
   question.allocated = matches.back().allocated_before;
   CHECK(held.matches(question).front().allocated_before == *question.allocated);
 }

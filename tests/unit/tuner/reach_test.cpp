@@ -20,7 +20,7 @@ Scenario scenario_of(const std::string& text) {
 // What fit says of the same question at a length, without packages that nobody asked for.
 bool fits_at(Scenario scenario, std::int64_t tokens) {
   scenario.set(ScenarioKey::sequence_length, Json(tokens), {"test", ""});
-  const FitAnswer answer = strategies_alone(scenario);
+  const tuner::FitAnswer answer = tuner::strategies_alone(scenario);
   return answer.recommended && !answer.needs.any();
 }
 
@@ -30,10 +30,10 @@ TEST_CASE("the longest sequence is one that fit takes, and it takes no longer on
   const Scenario scenario = scenario_of(
       R"({"model":"llama-2-7b","cluster":"1xRTX-4090","workload":{"method":"lora",
           "activation_checkpointing":"full"}})");
-  const LongestSequences found = longest_sequence(scenario);
+  const tuner::LongestSequences found = tuner::longest_sequence(scenario);
   REQUIRE(found.plain);
-  const SequenceReach& best = found.plain->best;
-  CHECK(best.tokens % kSequenceQuantum == 0);
+  const tuner::SequenceReach& best = found.plain->best;
+  CHECK(best.tokens % tuner::kSequenceQuantum == 0);
   CHECK(best.row.plan.workload.sequence_length == best.tokens);
   CHECK(best.row.result.fits);
   CHECK(fits_at(scenario, best.tokens));
@@ -42,8 +42,8 @@ TEST_CASE("the longest sequence is one that fit takes, and it takes no longer on
 }
 
 TEST_CASE("what only a package makes possible is said to need it") {
-  const LongestSequences found =
-      longest_sequence(scenario_of(R"({"model":"llama-3.1-8b","cluster":"8xA100-80G-SXM"})"));
+  const tuner::LongestSequences found = tuner::longest_sequence(
+      scenario_of(R"({"model":"llama-3.1-8b","cluster":"8xA100-80G-SXM"})"));
   REQUIRE(found.plain);
   CHECK_FALSE(found.plain->best.row.plan.workload.fused_loss);
   REQUIRE(found.with_packages);
@@ -55,7 +55,7 @@ TEST_CASE("what only a package makes possible is said to need it") {
 TEST_CASE("where fit says yes a length is found, with the same condition of host memory") {
   const Scenario scenario = scenario_of(R"({"model":"qwen2.5-7b","cluster":"4xRTX-4090"})");
   REQUIRE(fits_at(scenario, 2048));
-  const LongestSequences found = longest_sequence(scenario);
+  const tuner::LongestSequences found = tuner::longest_sequence(scenario);
   REQUIRE(found.plain);
   CHECK(found.plain->best.tokens >= 2048);
   CHECK(found.has_condition == found.plain->best.row.result.host_condition.has_value());
@@ -63,8 +63,8 @@ TEST_CASE("where fit says yes a length is found, with the same condition of host
 
 TEST_CASE("the largest model grows with the GPU") {
   const auto size = [](const char* cluster) {
-    const auto found = largest_model(scenario_of(std::string(R"({"cluster":")") + cluster +
-                                                 R"(","workload":{"sequence_length":512}})"));
+    const auto found = tuner::largest_model(scenario_of(
+        std::string(R"({"cluster":")") + cluster + R"(","workload":{"sequence_length":512}})"));
     REQUIRE(found);
     return *parse_model_size(found->size);
   };
@@ -81,7 +81,7 @@ TEST_CASE("the largest model is one that fit takes with that host memory, said o
       cluster = with_cluster_parts(cluster, origin, {{"", "host_memory_bytes", memory}});
     }
     scenario.set(ScenarioKey::cluster, cluster, origin);
-    const auto found = largest_model(scenario);
+    const auto found = tuner::largest_model(scenario);
     REQUIRE(found);
     CHECK(*parse_model_size(found->size) > 8e9);
     CHECK(found->best.result.fits);
@@ -93,10 +93,10 @@ TEST_CASE("the largest model is one that fit takes with that host memory, said o
 }
 
 TEST_CASE("a strategy that is about as long and much faster is named before the longest") {
-  const LongestSequences found =
-      longest_sequence(scenario_of(R"({"model":"qwen3-8b","cluster":"8xH100"})"));
+  const tuner::LongestSequences found =
+      tuner::longest_sequence(scenario_of(R"({"model":"qwen3-8b","cluster":"8xH100"})"));
   REQUIRE(found.plain);
-  const StrategyResult& best = found.plain->best.row;
+  const tuner::StrategyResult& best = found.plain->best.row;
   CHECK(best.strategy.offload_parameter == OffloadDevice::cpu);
   REQUIRE(found.plain->longer);
   CHECK(found.plain->longer->row.strategy.offload_parameter == OffloadDevice::nvme);

@@ -22,19 +22,19 @@ Scenario scenario_of(const std::string& model,
 }
 
 // Of a plan as it stands.
-Remedies remedies_of(const Scenario& scenario, std::optional<Bytes> capacity = {}) {
-  const Variations variations(scenario, capacity);
-  const StepResult result = played(variations.base(), {});
+tuner::Remedies remedies_of(const Scenario& scenario, std::optional<Bytes> capacity = {}) {
+  const tuner::Variations variations(scenario, capacity);
+  const StepResult result = tuner::played(variations.base(), {});
   REQUIRE_FALSE(result.fits);
-  return find_remedies(variations, result, {});
+  return tuner::find_remedies(variations, result, {});
 }
 
-const TriedRemedy& first(const Remedies& remedies) {
+const tuner::TriedRemedy& first(const tuner::Remedies& remedies) {
   REQUIRE_FALSE(remedies.that_fit.empty());
   return remedies.tried[remedies.that_fit.front()];
 }
 
-bool names(const Remedies& remedies, const std::string& words) {
+bool names(const tuner::Remedies& remedies, const std::string& words) {
   return std::any_of(remedies.that_fit.begin(), remedies.that_fit.end(), [&](std::size_t i) {
     return remedies.tried[i].change.english().find(words) != std::string::npos;
   });
@@ -48,15 +48,15 @@ const char* const kZero3 =
 }  // namespace
 
 TEST_CASE("every remedy was simulated and fits, in the order of prices") {
-  const Remedies remedies =
+  const tuner::Remedies remedies =
       remedies_of(scenario_of("llama-2-7b", "8xA100-40G", R"({"sequence_length":4096})", kZero2));
-  RemedyPrice before = RemedyPrice::nothing;
+  tuner::RemedyPrice before = tuner::RemedyPrice::nothing;
   for (const std::size_t i : remedies.that_fit) {
-    const TriedRemedy& one = remedies.tried[i];
+    const tuner::TriedRemedy& one = remedies.tried[i];
     INFO(one.change.english());
     CHECK(one.fits());
     CHECK(one.outcome->simulated);
-    CHECK(simulate(one.outcome->plan).fits);
+    CHECK(simulator::simulate(one.outcome->plan).fits);
     CHECK(one.price >= before);
     before = one.price;
   }
@@ -64,7 +64,7 @@ TEST_CASE("every remedy was simulated and fits, in the order of prices") {
 }
 
 TEST_CASE("logits are told a loss without logits, not an offload of adapters' states") {
-  const Remedies remedies =
+  const tuner::Remedies remedies =
       remedies_of(scenario_of("llama-3.1-8b",
                               "8xA100-80G",
                               R"({"sequence_length":8192,"micro_batch_size":6,"method":"lora",
@@ -75,13 +75,13 @@ TEST_CASE("logits are told a loss without logits, not an offload of adapters' st
 }
 
 TEST_CASE("four-bit weights are told a loss without logits, too") {
-  const Remedies remedies = remedies_of(
+  const tuner::Remedies remedies = remedies_of(
       scenario_of("llama-3.1-8b",
                   "1xH100",
                   R"({"sequence_length":51974,"method":"qlora","activation_checkpointing":"full"})",
                   kZero3));
   CHECK(first(remedies).change.english().find("--fused-loss true") != std::string::npos);
-  CHECK(first(remedies).price == RemedyPrice::nothing);
+  CHECK(first(remedies).price == tuner::RemedyPrice::nothing);
 }
 
 TEST_CASE("a micro-batch and a length are the largest that fit") {
@@ -90,11 +90,11 @@ TEST_CASE("a micro-batch and a length are the largest that fit") {
                                         R"({"sequence_length":2048,"micro_batch_size":64,
                                             "fused_loss":false,"activation_checkpointing":"full"})",
                                         kZero2);
-  const Remedies remedies = remedies_of(scenario);
-  const Variations variations(scenario);
+  const tuner::Remedies remedies = remedies_of(scenario);
+  const tuner::Variations variations(scenario);
   int sized = 0;
   for (const std::size_t i : remedies.that_fit) {
-    const TriedRemedy& one = remedies.tried[i];
+    const tuner::TriedRemedy& one = remedies.tried[i];
     if (one.variation.changes.size() != 2) continue;
     const auto* key = std::get_if<ScenarioKey>(&one.variation.changes.front().key);
     if (key == nullptr || *key != ScenarioKey::micro_batch_size) continue;
@@ -102,15 +102,16 @@ TEST_CASE("a micro-batch and a length are the largest that fit") {
     const std::int64_t size = one.variation.changes.front().value.as_integer();
     CHECK(64 % size == 0);
     // The next of the batch's divisors does not.
-    const Variation next{{{ScenarioKey::micro_batch_size, Json(size * 2)},
-                          {ScenarioKey::gradient_accumulation_steps, Json(64 / (size * 2))}}};
-    if (size < 32) CHECK_FALSE(simulate(variations.plan(next)).fits);
+    const tuner::Variation next{
+        {{ScenarioKey::micro_batch_size, Json(size * 2)},
+         {ScenarioKey::gradient_accumulation_steps, Json(64 / (size * 2))}}};
+    if (size < 32) CHECK_FALSE(simulator::simulate(variations.plan(next)).fits);
   }
   CHECK(sized == 1);
 }
 
 TEST_CASE("the trap of a release is told the other release") {
-  const Remedies remedies = remedies_of(scenario_of(
+  const tuner::Remedies remedies = remedies_of(scenario_of(
       "llama-3-70b",
       "8xA100-80G",
       R"({"sequence_length":2048,"activation_checkpointing":"full","checkpoint_reentrant":false})",
@@ -119,18 +120,18 @@ TEST_CASE("the trap of a release is told the other release") {
   CHECK(names(remedies, "--deepspeed 0.16.8"));
   CHECK(names(remedies, "--checkpoint-reentrant true"));
   for (const std::size_t i : remedies.that_fit) {
-    CHECK(remedies.tried[i].price != RemedyPrice::machines);
+    CHECK(remedies.tried[i].price != tuner::RemedyPrice::machines);
   }
 }
 
 TEST_CASE("a checkpoint that is whole on each GPU is told a copy in 16 bits") {
-  const Remedies remedies = remedies_of(
+  const tuner::Remedies remedies = remedies_of(
       scenario_of("gpt-oss-120b", "8xH200", R"({"method":"lora","sequence_length":1024})", kZero3));
   CHECK(first(remedies).change.english().find("a copy in 16 bits") != std::string::npos);
 }
 
 TEST_CASE("gradients that FSDP accumulates are told to be reduced") {
-  const Remedies remedies = remedies_of(
+  const tuner::Remedies remedies = remedies_of(
       scenario_of("qwen2.5-32b",
                   "8xH100",
                   R"({"engine":"fsdp","optimizer":"adamw8bit","gradient_accumulation_steps":8,
@@ -143,7 +144,7 @@ TEST_CASE("gradients that FSDP accumulates are told to be reduced") {
 TEST_CASE("a smaller GPU than the catalog's needs more") {
   const Scenario scenario =
       scenario_of("llama-2-7b", "8xA100-80G", R"({"sequence_length":1024})", kZero2);
-  const Remedies hard = remedies_of(scenario, Bytes::gib(20));
+  const tuner::Remedies hard = remedies_of(scenario, Bytes::gib(20));
   REQUIRE_FALSE(hard.that_fit.empty());
   for (const std::size_t i : hard.that_fit) CHECK(hard.tried[i].fits());
 }
@@ -154,9 +155,9 @@ TEST_CASE("where no single change fits they are added up, and none is superfluou
                                         R"({"sequence_length":2048,"fused_loss":false,
                                                  "micro_batch_size":16})",
                                         kZero2);
-  const Variations variations(scenario, Bytes::gib(12));
-  const StepResult result = played(variations.base(), {});
-  const Remedies remedies = find_remedies(variations, result, {});
+  const tuner::Variations variations(scenario, Bytes::gib(12));
+  const StepResult result = tuner::played(variations.base(), {});
+  const tuner::Remedies remedies = tuner::find_remedies(variations, result, {});
   REQUIRE_FALSE(remedies.that_fit.empty());
   for (const std::size_t i : remedies.that_fit) {
     INFO(remedies.tried[i].change.english());
@@ -167,9 +168,10 @@ TEST_CASE("where no single change fits they are added up, and none is superfluou
 TEST_CASE("one GPU has nothing to partition over") {
   const Scenario scenario =
       scenario_of("llama-2-7b", "1xA100-80G", R"({"sequence_length":2048})", kZero2);
-  const Variations variations(scenario);
-  const Remedies remedies = find_remedies(variations, played(variations.base(), {}), {});
-  for (const TriedRemedy& one : remedies.tried) {
+  const tuner::Variations variations(scenario);
+  const tuner::Remedies remedies =
+      tuner::find_remedies(variations, tuner::played(variations.base(), {}), {});
+  for (const tuner::TriedRemedy& one : remedies.tried) {
     CHECK(one.change.english().find("ZeRO stage") == std::string::npos);
   }
 }
@@ -182,7 +184,7 @@ TEST_CASE("a change of the file is that change alone: what is printed is what wa
       R"({"sequence_length":1024,"micro_batch_size":1,"gradient_accumulation_steps":6,
           "activation_checkpointing":"full"})";
   const Scenario scenario = scenario_of("qwen2.5-7b", "1xA100-80G", workload, kOnDrive);
-  const Variations variations(scenario);
+  const tuner::Variations variations(scenario);
   const Plan moved =
       variations.plan({{{Knob::offload_optimizer_device, Json("nvme")}}, std::nullopt, {}});
   const Plan base = variations.base();
@@ -191,13 +193,13 @@ TEST_CASE("a change of the file is that change alone: what is printed is what wa
   CHECK(moved.engine.offload_optimizer.pin_memory == base.engine.offload_optimizer.pin_memory);
 
   // The buffers are too small for the embedding: first of all that is changed.
-  const Remedies remedies = remedies_of(scenario);
+  const tuner::Remedies remedies = remedies_of(scenario);
   CHECK(names(remedies, "--offload-param.buffer-size 544997376"));
   CHECK(names(remedies, "no offload of the weights"));
 }
 
 TEST_CASE("changes that train the same are added up before one that trains something else") {
-  const Remedies remedies =
+  const tuner::Remedies remedies =
       remedies_of(scenario_of("qwen2.5-7b",
                               "2xRTX-4090",
                               R"({"sequence_length":4096,"micro_batch_size":8,"method":"qlora",
@@ -206,7 +208,7 @@ TEST_CASE("changes that train the same are added up before one that trains somet
   CHECK(first(remedies).change.english() ==
         "take a loss that never holds all logits: liger-kernel (--fused-loss true); use full "
         "activation checkpointing (--ckpt full)");
-  CHECK(first(remedies).price <= RemedyPrice::speed);
+  CHECK(first(remedies).price <= tuner::RemedyPrice::speed);
 }
 
 TEST_CASE("generation is told to gather part by part, rollouts to be smaller") {

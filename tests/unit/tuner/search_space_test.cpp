@@ -20,9 +20,9 @@ Scenario scenario_of(const char* model, const char* cluster, Json workload = Jso
       "test");
 }
 
-std::string error_of(const SearchWords& words) {
+std::string error_of(const tuner::SearchWords& words) {
   try {
-    read_request(words);
+    tuner::read_request(words);
   } catch (const InputError& error) {
     return error.what();
   }
@@ -33,19 +33,21 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-bool has_axis(const StrategySpace& space, Knob knob) {
-  return std::any_of(
-      space.axes.begin(), space.axes.end(), [&](const Axis& axis) { return axis.knob == knob; });
+bool has_axis(const tuner::StrategySpace& space, Knob knob) {
+  return std::any_of(space.axes.begin(), space.axes.end(), [&](const tuner::Axis& axis) {
+    return axis.knob == knob;
+  });
 }
 
 }  // namespace
 
 TEST_CASE("keys are found by pointer, by their end and by name") {
-  const SearchRequest request = read_request({{"stage=3",
-                                               "/zero_optimization/offload_param/device=cpu",
-                                               "offload_optimizer.pin_memory=false",
-                                               "prefetch_bucket_size=5e8"},
-                                              {}});
+  const tuner::SearchRequest request =
+      tuner::read_request({{"stage=3",
+                            "/zero_optimization/offload_param/device=cpu",
+                            "offload_optimizer.pin_memory=false",
+                            "prefetch_bucket_size=5e8"},
+                           {}});
   CHECK(request.knobs.at(Knob::zero_stage) == std::vector<KnobValue>{std::int64_t{3}});
   CHECK(request.knobs.at(Knob::offload_param_device) == std::vector<KnobValue>{std::string("cpu")});
   CHECK(request.knobs.at(Knob::offload_optimizer_pin_memory) == std::vector<KnobValue>{false});
@@ -54,7 +56,7 @@ TEST_CASE("keys are found by pointer, by their end and by name") {
 }
 
 TEST_CASE("a range holds both ends and the grid's points between them") {
-  const SearchRequest request = read_request(
+  const tuner::SearchRequest request = tuner::read_request(
       {{}, {"reduce_bucket_size=2e7..5e8", "micro_batch_size=3..6", "gas=1..32", "ratio=0.5..1"}});
   CHECK(request.knobs.at(Knob::reduce_bucket_size) ==
         std::vector<KnobValue>{std::int64_t{20000000},
@@ -69,7 +71,8 @@ TEST_CASE("a range holds both ends and the grid's points between them") {
 }
 
 TEST_CASE("a list holds what was said, once") {
-  const SearchRequest request = read_request({{}, {"ckpt=full,none,full", "stage=3,1"}});
+  const tuner::SearchRequest request =
+      tuner::read_request({{}, {"ckpt=full,none,full", "stage=3,1"}});
   CHECK(request.checkpointings ==
         std::vector<ActivationCheckpointing>{ActivationCheckpointing::full,
                                              ActivationCheckpointing::none});
@@ -97,8 +100,8 @@ TEST_CASE("all wrong words are reported together") {
 }
 
 TEST_CASE("a knob is an axis only where it acts") {
-  const SearchSpace space(scenario_of("llama-2-7b", "8xA100-80G"), {});
-  for (const StrategySpace& strategy : space.strategies()) {
+  const tuner::SearchSpace space(scenario_of("llama-2-7b", "8xA100-80G"), {});
+  for (const tuner::StrategySpace& strategy : space.strategies()) {
     INFO(describe(strategy.strategy).english());
     const bool stage3 = strategy.strategy.stage == 3;
     CHECK(has_axis(strategy, Knob::stage3_prefetch_bucket_size) == stage3);
@@ -109,20 +112,20 @@ TEST_CASE("a knob is an axis only where it acts") {
           (strategy.strategy.offload_optimizer == OffloadDevice::nvme));
     // One node: nothing is gained by a secondary partition of the weights inside it.
     CHECK_FALSE(has_axis(strategy, Knob::zero_hpz_partition_size));
-    for (const Axis& axis : strategy.axes) {
-      CHECK(has_effect(axis.knob,
-                       {strategy.strategy.stage,
-                        strategy.strategy.offload_optimizer,
-                        strategy.strategy.offload_parameter}));
+    for (const tuner::Axis& axis : strategy.axes) {
+      CHECK(tuner::has_effect(axis.knob,
+                              {strategy.strategy.stage,
+                               strategy.strategy.offload_optimizer,
+                               strategy.strategy.offload_parameter}));
     }
   }
   CHECK(space.points() > 100000);
 }
 
 TEST_CASE("hpZ is searched between nodes, in groups that divide one") {
-  const SearchSpace space(scenario_of("gpt2", "2x4xA100-80G"), {});
-  for (const StrategySpace& strategy : space.strategies()) {
-    for (const Axis& axis : strategy.axes) {
+  const tuner::SearchSpace space(scenario_of("gpt2", "2x4xA100-80G"), {});
+  for (const tuner::StrategySpace& strategy : space.strategies()) {
+    for (const tuner::Axis& axis : strategy.axes) {
       if (axis.knob != Knob::zero_hpz_partition_size) continue;
       // 1, 2, 4; beside weights on NVMe DeepSpeed refuses all but 1.
       const bool refused = strategy.strategy.offload_parameter == OffloadDevice::nvme;
@@ -132,28 +135,28 @@ TEST_CASE("hpZ is searched between nodes, in groups that divide one") {
 }
 
 TEST_CASE("the default stands first, so that the first point is the simplest") {
-  const SearchSpace space(scenario_of("gpt2", "4xA100-80G"), {});
+  const tuner::SearchSpace space(scenario_of("gpt2", "4xA100-80G"), {});
   for (std::size_t s = 0; s < space.strategies().size(); ++s) {
-    Point point;
+    tuner::Point point;
     point.strategy = static_cast<std::int32_t>(s);
     CHECK(space.cost(point) == space.strategies()[s].cost);
   }
 }
 
 TEST_CASE("a fixed global batch pairs micro-batches with accumulations") {
-  const SearchSpace space(scenario_of("gpt2", "4xA100-80G"),
-                          read_request({{"train_batch_size=48"}, {}}));
+  const tuner::SearchSpace space(scenario_of("gpt2", "4xA100-80G"),
+                                 tuner::read_request({{"train_batch_size=48"}, {}}));
   REQUIRE_FALSE(space.batches().empty());
   for (const BatchSizes& batch : space.batches()) {
     CHECK(batch.micro_batch * batch.accumulation * 4 == 48);
   }
-  CHECK_THROWS_AS(
-      SearchSpace(scenario_of("gpt2", "4xA100-80G"), read_request({{"train_batch_size=50"}, {}})),
-      InputError);
+  CHECK_THROWS_AS(tuner::SearchSpace(scenario_of("gpt2", "4xA100-80G"),
+                                     tuner::read_request({{"train_batch_size=50"}, {}})),
+                  InputError);
 }
 
 TEST_CASE("without a batch a step has about 128 sequences, and what was said is kept") {
-  const auto made = [](const SearchSpace& space) {
+  const auto made = [](const tuner::SearchSpace& space) {
     std::set<std::int64_t> all;
     for (const BatchSizes& batch : space.batches()) {
       all.insert(batch.micro_batch * batch.accumulation * 4);
@@ -161,15 +164,15 @@ TEST_CASE("without a batch a step has about 128 sequences, and what was said is 
     return all;
   };
   const auto space_of = [](Json workload, const std::vector<std::string>& search = {}) {
-    return SearchSpace(scenario_of("gpt2", "4xA100-80G", std::move(workload)),
-                       read_request({{}, search}));
+    return tuner::SearchSpace(scenario_of("gpt2", "4xA100-80G", std::move(workload)),
+                              tuner::read_request({{}, search}));
   };
   CHECK(made(space_of(Json::object({}))) == std::set<std::int64_t>{128});
   CHECK(made(space_of(Json::object({{"micro_batch_size", 8}}))) == std::set<std::int64_t>{128});
   CHECK(made(space_of(Json::object({{"global_batch_size", 64}}))) == std::set<std::int64_t>{64});
   CHECK(made(space_of(Json::object({}), {"micro_batch_size=1,2", "gas=1,4"})) ==
         std::set<std::int64_t>{4, 8, 16, 32});
-  const Plan plan = space_of(Json::object({})).plan(Point{});
+  const Plan plan = space_of(Json::object({})).plan(tuner::Point{});
   CHECK(std::any_of(plan.assumptions.begin(), plan.assumptions.end(), [](const std::string& line) {
     return line.starts_with("128 sequences a step");
   }));
@@ -179,20 +182,20 @@ TEST_CASE("a ds_config's sizes are the batch, and how it is made is searched") {
   Json document = Json::object({{"model", "gpt2"}, {"cluster", "4xA100-80G"}});
   document["ds_config"] =
       Json::object({{"train_micro_batch_size_per_gpu", 4}, {"gradient_accumulation_steps", 2}});
-  const SearchSpace space(parse_scenario(document, "test"), {});
+  const tuner::SearchSpace space(parse_scenario(document, "test"), {});
   CHECK(space.batches() == std::vector<BatchSizes>{{1, 8}, {2, 4}, {4, 2}, {8, 1}});
 }
 
 TEST_CASE("less offload is simpler than any choice of other knobs") {
-  const SearchSpace space(scenario_of("gpt2", "4xA100-80G"), {});
+  const tuner::SearchSpace space(scenario_of("gpt2", "4xA100-80G"), {});
   int most_without = 0;
   int least_with = 1 << 20;
-  for (const StrategySpace& strategy : space.strategies()) {
+  for (const tuner::StrategySpace& strategy : space.strategies()) {
     int most = strategy.cost + 1;
-    for (const Axis& axis : strategy.axes) {
+    for (const tuner::Axis& axis : strategy.axes) {
       most += *std::max_element(axis.cost.begin(), axis.cost.end());
     }
-    const bool offloads = offload_of(strategy.strategy) > 0;
+    const bool offloads = tuner::offload_of(strategy.strategy) > 0;
     if (!offloads) most_without = std::max(most_without, most);
     if (offloads) least_with = std::min(least_with, strategy.cost);
   }
@@ -200,7 +203,7 @@ TEST_CASE("less offload is simpler than any choice of other knobs") {
 }
 
 TEST_CASE("what flags of the workload say is no choice") {
-  const SearchSpace space(
+  const tuner::SearchSpace space(
       scenario_of("gpt2",
                   "4xA100-80G",
                   Json::object({{"micro_batch_size", 3}, {"activation_checkpointing", "full"}})),
@@ -211,18 +214,18 @@ TEST_CASE("what flags of the workload say is no choice") {
 }
 
 TEST_CASE("a point's plan has its values") {
-  const SearchSpace space(
+  const tuner::SearchSpace space(
       scenario_of("gpt2", "4xA100-80G"),
-      read_request({{"stage=3", "reduce_bucket_size=12345678", "gradient_clipping=0.5"},
-                    {"micro_batch_size=2,4"}}));
-  Point point;
+      tuner::read_request({{"stage=3", "reduce_bucket_size=12345678", "gradient_clipping=0.5"},
+                           {"micro_batch_size=2,4"}}));
+  tuner::Point point;
   point.batch = static_cast<std::int32_t>(space.batches().size()) - 1;
   const Plan plan = space.plan(point);
   CHECK(plan.engine.stage == 3);
   CHECK(plan.engine.reduce_bucket == Elements::of(12345678));
   CHECK(plan.engine.gradient_clipping == 0.5);
   CHECK(plan.workload.micro_batch_size == 4);
-  CHECK(startup_refusal(plan).empty());
+  CHECK(tuner::startup_refusal(plan).empty());
 }
 
 TEST_CASE("the user's own value joins the grid") {
@@ -230,9 +233,9 @@ TEST_CASE("the user's own value joins the grid") {
   document["ds_config"] = Json::object(
       {{"zero_optimization",
         Json::object({{"stage", 2}, {"reduce_bucket_size", std::int64_t{77000000}}})}});
-  const SearchSpace space(parse_scenario(document, "test"), {});
-  for (const StrategySpace& strategy : space.strategies()) {
-    for (const Axis& axis : strategy.axes) {
+  const tuner::SearchSpace space(parse_scenario(document, "test"), {});
+  for (const tuner::StrategySpace& strategy : space.strategies()) {
+    for (const tuner::Axis& axis : strategy.axes) {
       if (axis.knob != Knob::reduce_bucket_size) continue;
       CHECK(std::find(axis.values.begin(), axis.values.end(), KnobValue(std::int64_t{77000000})) !=
             axis.values.end());
@@ -242,6 +245,6 @@ TEST_CASE("the user's own value joins the grid") {
 
 TEST_CASE("only DeepSpeed's knobs are searched") {
   CHECK_THROWS_AS(
-      SearchSpace(scenario_of("gpt2", "4xA100-80G", Json::object({{"engine", "fsdp"}})), {}),
+      tuner::SearchSpace(scenario_of("gpt2", "4xA100-80G", Json::object({{"engine", "fsdp"}})), {}),
       InputError);
 }

@@ -23,8 +23,10 @@ constexpr const char* kStageTwoFile =
     R"({"bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 4,
         "zero_optimization": {"stage": 2, "reduce_bucket_size": 100000000}})";
 
-const Move* find_move(const Sensitivity& all, std::string_view text, const Plan& base) {
-  for (const Move& move : all.moves) {
+const tuner::Move* find_move(const tuner::Sensitivity& all,
+                             std::string_view text,
+                             const Plan& base) {
+  for (const tuner::Move& move : all.moves) {
     if (describe(move.variation, base) == text) return &move;
   }
   return nullptr;
@@ -33,12 +35,12 @@ const Move* find_move(const Sensitivity& all, std::string_view text, const Plan&
 }  // namespace
 
 TEST_CASE("a move's result is the simulation of the changed file") {
-  const Variations variations(scenario_of(kStageTwoFile));
-  const Sensitivity all = sensitivity(variations);
-  const Move* move = find_move(
+  const tuner::Variations variations(scenario_of(kStageTwoFile));
+  const tuner::Sensitivity all = tuner::sensitivity(variations);
+  const tuner::Move* move = find_move(
       all, "/zero_optimization/reduce_bucket_size 100000000 -> 50000000", variations.base());
   REQUIRE(move != nullptr);
-  const StepResult direct = simulate(resolve(scenario_of(
+  const StepResult direct = simulator::simulate(resolve(scenario_of(
       R"({"bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 4,
           "zero_optimization": {"stage": 2, "reduce_bucket_size": 50000000}})")));
   CHECK(move->result.gpu.peak_total == direct.gpu.peak_total);
@@ -46,10 +48,10 @@ TEST_CASE("a move's result is the simulation of the changed file") {
 }
 
 TEST_CASE("knobs move both ways and knobs of other stages are left alone") {
-  const Variations variations(scenario_of(kStageTwoFile));
-  const std::vector<Variation> moves = moves_of(variations.base());
+  const tuner::Variations variations(scenario_of(kStageTwoFile));
+  const std::vector<tuner::Variation> moves = tuner::moves_of(variations.base());
   std::vector<std::int64_t> buckets;
-  for (const Variation& move : moves) {
+  for (const tuner::Variation& move : moves) {
     const Knob* knob = std::get_if<Knob>(&move.changes.front().key);
     if (knob == nullptr) continue;
     CHECK(knob_row(*knob).stages.contains(2));
@@ -64,21 +66,21 @@ TEST_CASE("knobs move both ways and knobs of other stages are left alone") {
 }
 
 TEST_CASE("the allocator's segments are a knob, unless they expand already") {
-  const auto expands = [](const Variation& move) {
+  const auto expands = [](const tuner::Variation& move) {
     return move.changes.front().key ==
            std::variant<Knob, ScenarioKey>(ScenarioKey::expandable_segments);
   };
-  const Variations variations(scenario_of(kStageTwoFile));
-  const std::vector<Variation> moves = moves_of(variations.base());
+  const tuner::Variations variations(scenario_of(kStageTwoFile));
+  const std::vector<tuner::Variation> moves = tuner::moves_of(variations.base());
   const auto move = std::find_if(moves.begin(), moves.end(), expands);
   REQUIRE(move != moves.end());
   CHECK(describe(*move, variations.base()).english() == "--expandable-segments false -> true");
-  const std::vector<Variation> then = moves_of(variations.plan(*move));
+  const std::vector<tuner::Variation> then = tuner::moves_of(variations.plan(*move));
   CHECK(std::none_of(then.begin(), then.end(), expands));
 }
 
 TEST_CASE("a file that fixes the micro-batch does not stop it from being moved") {
-  const Variations variations(scenario_of(kStageTwoFile));
+  const tuner::Variations variations(scenario_of(kStageTwoFile));
   const Plan halved = variations.plan({{{ScenarioKey::micro_batch_size, Json(2)}}});
   CHECK(halved.workload.micro_batch_size == 2);
   CHECK(halved.workload.gradient_accumulation_steps ==
@@ -86,14 +88,15 @@ TEST_CASE("a file that fixes the micro-batch does not stop it from being moved")
 }
 
 TEST_CASE("the largest movers are sorted, and each key stands once a direction") {
-  const Variations variations(scenario_of(kStageTwoFile));
-  const Sensitivity all = sensitivity(variations);
-  const std::vector<std::size_t> movers = largest_movers(all, Measure::gpu_memory, 6);
+  const tuner::Variations variations(scenario_of(kStageTwoFile));
+  const tuner::Sensitivity all = tuner::sensitivity(variations);
+  const std::vector<std::size_t> movers = tuner::largest_movers(all, tuner::Measure::gpu_memory, 6);
   REQUIRE(movers.size() > 2);
   for (std::size_t i = 1; i < movers.size(); ++i) {
-    CHECK(std::abs(added_gpu_bytes(all, all.moves[movers[i - 1]])) >=
-          std::abs(added_gpu_bytes(all, all.moves[movers[i]])));
+    CHECK(std::abs(tuner::added_gpu_bytes(all, all.moves[movers[i - 1]])) >=
+          std::abs(tuner::added_gpu_bytes(all, all.moves[movers[i]])));
   }
-  const Sensitivity again = sensitivity(variations);
-  CHECK(largest_movers(again, Measure::step_time, 6) == largest_movers(all, Measure::step_time, 6));
+  const tuner::Sensitivity again = tuner::sensitivity(variations);
+  CHECK(tuner::largest_movers(again, tuner::Measure::step_time, 6) ==
+        tuner::largest_movers(all, tuner::Measure::step_time, 6));
 }

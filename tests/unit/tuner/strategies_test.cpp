@@ -29,12 +29,12 @@ constexpr OffloadDevice kNvme = OffloadDevice::nvme;
 }  // namespace
 
 TEST_CASE("stages and offloads that DeepSpeed accepts, each once, without and with checkpointing") {
-  const std::vector<Strategy> all = strategies(scenario("{}"));
+  const std::vector<tuner::Strategy> all = tuner::strategies(scenario("{}"));
   CHECK(all.size() == 2 * (1 + 2 + 2 + 6));
   std::set<std::string> names;
-  for (const Strategy& strategy : all) names.insert(describe(strategy));
+  for (const tuner::Strategy& strategy : all) names.insert(describe(strategy));
   CHECK(names.size() == all.size());
-  for (const Strategy& strategy : all) {
+  for (const tuner::Strategy& strategy : all) {
     INFO(describe(strategy).english());
     if (strategy.stage == 0) CHECK(strategy.offload_optimizer == kNone);
     if (strategy.stage < 3) CHECK(strategy.offload_parameter == kNone);
@@ -44,26 +44,27 @@ TEST_CASE("stages and offloads that DeepSpeed accepts, each once, without and wi
 }
 
 TEST_CASE("checkpointing that was said is kept") {
-  const std::vector<Strategy> all = strategies(scenario(R"({"activation_checkpointing":"full"})"));
+  const std::vector<tuner::Strategy> all =
+      tuner::strategies(scenario(R"({"activation_checkpointing":"full"})"));
   CHECK(all.size() == 11);
-  CHECK(std::all_of(all.begin(), all.end(), [](const Strategy& strategy) {
+  CHECK(std::all_of(all.begin(), all.end(), [](const tuner::Strategy& strategy) {
     return strategy.checkpointing == ActivationCheckpointing::full;
   }));
 }
 
 TEST_CASE("a strategy is described in words") {
-  CHECK(describe({.stage = 0}) == "ZeRO-0");
-  CHECK(describe({.stage = 2, .offload_optimizer = kCpu}) == "ZeRO-2, optimizer on cpu");
-  CHECK(describe({.stage = 3,
-                  .offload_optimizer = kNvme,
-                  .offload_parameter = kNvme,
-                  .checkpointing = ActivationCheckpointing::full}) ==
+  CHECK(tuner::describe({.stage = 0}) == "ZeRO-0");
+  CHECK(tuner::describe({.stage = 2, .offload_optimizer = kCpu}) == "ZeRO-2, optimizer on cpu");
+  CHECK(tuner::describe({.stage = 3,
+                         .offload_optimizer = kNvme,
+                         .offload_parameter = kNvme,
+                         .checkpointing = ActivationCheckpointing::full}) ==
         "ZeRO-3, optimizer and parameters on nvme, full activation checkpointing");
 }
 
 TEST_CASE("a file of our own sets up stage, offload and an optimizer that DeepSpeed builds") {
   const DsConfig config =
-      strategy_config({.stage = 3, .offload_optimizer = kCpu}, nullptr, llama());
+      tuner::strategy_config({.stage = 3, .offload_optimizer = kCpu}, nullptr, llama());
   CHECK(config.integer(Knob::zero_stage) == 3);
   CHECK(config.text(Knob::offload_optimizer_device) == "cpu");
   CHECK(config.boolean(Knob::offload_optimizer_pin_memory) == true);
@@ -71,24 +72,25 @@ TEST_CASE("a file of our own sets up stage, offload and an optimizer that DeepSp
   CHECK(config.text(Knob::optimizer_type) == "AdamW");
   CHECK(config.is_auto(Knob::reduce_bucket_size));
   CHECK(config.is_auto(Knob::stage3_prefetch_bucket_size));
-  const DsConfig plain = strategy_config({.stage = 0}, nullptr, llama());
+  const DsConfig plain = tuner::strategy_config({.stage = 0}, nullptr, llama());
   CHECK_FALSE(plain.is_set(Knob::reduce_bucket_size));
 }
 
 TEST_CASE("the optimizer that was asked for is the one in the file") {
   const auto type = [](OptimizerName optimizer) {
-    return strategy_config({.stage = 2}, nullptr, llama(), optimizer).text(Knob::optimizer_type);
+    return tuner::strategy_config({.stage = 2}, nullptr, llama(), optimizer)
+        .text(Knob::optimizer_type);
   };
   CHECK(type(OptimizerName::adam) == "Adam");
   CHECK(type(OptimizerName::lion) == "Lion");
   CHECK(type(OptimizerName::sgd) == "SGD");
   CHECK_FALSE(type(OptimizerName::adafactor).has_value());
-  CHECK(strategy_config({.stage = 2}, nullptr, llama(), OptimizerName::adafactor)
+  CHECK(tuner::strategy_config({.stage = 2}, nullptr, llama(), OptimizerName::adafactor)
             .boolean(Knob::zero_allow_untested_optimizer) == true);
 }
 
 TEST_CASE("NVMe gets a path, small sub-groups, and buffers that hold the largest parameter") {
-  const DsConfig config = strategy_config(
+  const DsConfig config = tuner::strategy_config(
       {.stage = 3, .offload_optimizer = kNvme, .offload_parameter = kNvme}, nullptr, llama());
   CHECK(config.text(Knob::offload_optimizer_nvme_path).has_value());
   CHECK(config.text(Knob::offload_param_nvme_path).has_value());
@@ -103,7 +105,8 @@ TEST_CASE("a user's file keeps what is not the strategy's") {
   base.set(Knob::zero_stage, std::int64_t{3});
   base.set(Knob::offload_param_device, std::string("cpu"));
   base.set(Knob::offload_optimizer_device, std::string("nvme"));
-  const DsConfig config = strategy_config({.stage = 2, .offload_optimizer = kCpu}, &base, llama());
+  const DsConfig config =
+      tuner::strategy_config({.stage = 2, .offload_optimizer = kCpu}, &base, llama());
   CHECK(config.integer(Knob::reduce_bucket_size) == 12345);
   CHECK(config.real(Knob::gradient_clipping) == 0.25);
   CHECK(config.integer(Knob::zero_stage) == 2);
@@ -115,13 +118,13 @@ TEST_CASE("a user's file keeps what is not the strategy's") {
 TEST_CASE("only knobs that differ from their default count") {
   DsConfig config;
   config.set(Knob::zero_stage, std::int64_t{2});
-  const int stage_alone = non_default_knobs(config);
+  const int stage_alone = tuner::non_default_knobs(config);
   config.set(Knob::overlap_comm, false);  // the default of stage 2
-  CHECK(non_default_knobs(config) == stage_alone);
+  CHECK(tuner::non_default_knobs(config) == stage_alone);
   config.set(Knob::overlap_comm, true);
-  CHECK(non_default_knobs(config) == stage_alone + 1);
-  const auto count = [](const Strategy& strategy) {
-    return non_default_knobs(strategy_config(strategy, nullptr, llama()));
+  CHECK(tuner::non_default_knobs(config) == stage_alone + 1);
+  const auto count = [](const tuner::Strategy& strategy) {
+    return tuner::non_default_knobs(tuner::strategy_config(strategy, nullptr, llama()));
   };
   CHECK(count({.stage = 3}) < count({.stage = 3, .offload_optimizer = kCpu}));
   CHECK(count({.stage = 3, .offload_optimizer = kCpu}) <

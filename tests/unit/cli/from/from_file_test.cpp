@@ -42,7 +42,7 @@ class Files {
   fs::path folder_;
 };
 
-std::string said(const from::Meaning& meaning, ScenarioKey key) {
+std::string said(const cli::from::Meaning& meaning, ScenarioKey key) {
   const ExplicitValue* found = meaning.scenario.find(key);
   if (found == nullptr) return "";
   return found->value.is_string() ? found->value.as_string() : found->value.dump();
@@ -50,7 +50,7 @@ std::string said(const from::Meaning& meaning, ScenarioKey key) {
 
 InputError refused(const std::string& path) {
   try {
-    from::read_from(path);
+    cli::from::read_from(path);
   } catch (const InputError& error) {
     return error;
   }
@@ -72,29 +72,29 @@ TEST_CASE("plain scalars are what PyYAML's safe_load makes of them") {
       {"08", Json("08")},     {"-", Json("-")},         {"+5", Json(5)}};
   for (const auto& [text, value] : cases) {
     INFO(text);
-    CHECK(plain_scalar(text) == value);
-    CHECK(plain_scalar(text).type() == value.type());
+    CHECK(cli::plain_scalar(text) == value);
+    CHECK(cli::plain_scalar(text).type() == value.type());
   }
 }
 
 TEST_CASE("a YAML document keeps lines, copies aliases and merges") {
   if (!testing::has_yaml()) return;
-  const Json root = parse_yaml(
+  const Json root = cli::parse_yaml(
       "# note\na: 1\nb: &x\n  - q_proj\n  - 'yes'\nc: *x\nd: {<<: {e: 1, f: 2}, f: 3}\n", "f");
   CHECK(root.find("a")->line() == 2);
   CHECK(root.find("b")->line() == 3);
   CHECK(*root.find("b") == *root.find("c"));
   CHECK(root.find("b")->items()[1] == Json("yes"));
   CHECK(*root.find("d") == Json::object({{"e", 1}, {"f", 3}}));
-  CHECK(parse_yaml("", "f").is_null());
-  CHECK(parse_yaml("# nothing\n", "f").is_null());
+  CHECK(cli::parse_yaml("", "f").is_null());
+  CHECK(cli::parse_yaml("# nothing\n", "f").is_null());
 }
 
 TEST_CASE("YAML that is none, or too much, is refused with its place") {
   if (!testing::has_yaml()) return;
   for (const char* text : {"a: [1, 2", "a: *missing", "{{ x }}: 1", "a: b: c", "\t- a"}) {
     INFO(text);
-    CHECK_THROWS_AS(parse_yaml(text, "f"), InputError);
+    CHECK_THROWS_AS(cli::parse_yaml(text, "f"), InputError);
   }
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 9; ++i) {
@@ -102,8 +102,8 @@ TEST_CASE("YAML that is none, or too much, is refused with its place") {
     for (int j = 0; j < 10; ++j) bomb += (j == 0 ? "*a" : ", *a") + std::to_string(i - 1);
     bomb += "]\n";
   }
-  CHECK_THROWS_AS(parse_yaml(bomb, "f"), InputError);
-  CHECK_THROWS_AS(parse_yaml(std::string(200, '['), "f"), InputError);
+  CHECK_THROWS_AS(cli::parse_yaml(bomb, "f"), InputError);
+  CHECK_THROWS_AS(cli::parse_yaml(std::string(200, '['), "f"), InputError);
 }
 
 TEST_CASE("LLaMA-Factory's YAML, with its own defaults") {
@@ -114,7 +114,7 @@ TEST_CASE("LLaMA-Factory's YAML, with its own defaults") {
                 "model_name_or_path: Qwen/Qwen2.5-7B\nstage: sft\ncutoff_len: 4096\n"
                 "lora_rank: 16\nper_device_train_batch_size: 2\nbf16: true\nflash_attn: fa2\n"
                 "learning_rate: 1.0e-4\nmine: 1\n");
-  const from::Meaning meaning = from::read_from(path);
+  const cli::from::Meaning meaning = cli::from::read_from(path);
   CHECK(said(meaning, ScenarioKey::model) == "Qwen/Qwen2.5-7B");
   CHECK(said(meaning, ScenarioKey::sequence_length) == "4096");
   CHECK(said(meaning, ScenarioKey::micro_batch_size) == "2");
@@ -131,7 +131,7 @@ TEST_CASE("LLaMA-Factory's YAML, with its own defaults") {
   CHECK(meaning.unknown[0].line == 9);
   CHECK(meaning.scenario.find(ScenarioKey::sequence_length)->origin.pointer ==
         "line 3: cutoff_len");
-  const std::string text = from::describe(meaning);
+  const std::string text = cli::from::describe(meaning);
   CHECK(text.find("train.yaml:3: cutoff_len: 4096 -> --sequence-length 4096\n") !=
         std::string::npos);
   CHECK(text.find("assumed: use_reentrant_gc true") != std::string::npos);
@@ -140,10 +140,10 @@ TEST_CASE("LLaMA-Factory's YAML, with its own defaults") {
 TEST_CASE("how often a run saves, evaluates and logs: a strategy counts over its steps") {
   Files files;
   const auto read = [&](const std::string& lines) {
-    return from::read_from(files.add("train.yaml",
-                                     "base_model: qwen3-8b\nlearning_rate: 1e-5\n"
-                                     "micro_batch_size: 1\n" +
-                                         lines));
+    return cli::from::read_from(files.add("train.yaml",
+                                          "base_model: qwen3-8b\nlearning_rate: 1e-5\n"
+                                          "micro_batch_size: 1\n" +
+                                              lines));
   };
   const auto some = read(
       "save_steps: 200\neval_steps: 50\nlogging_steps: 10\n"
@@ -176,7 +176,7 @@ TEST_CASE("axolotl's YAML: adapters in four bits under FSDP2") {
       "lora_target_modules: [q_proj, v_proj]\nsequence_len: 2048\nmicro_batch_size: 2\n"
       "optimizer: adamw_bnb_8bit\nbf16: auto\nsdp_attention: true\nfsdp: [full_shard, auto_wrap]\n"
       "fsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: true\n");
-  const from::Meaning meaning = from::read_from(path);
+  const cli::from::Meaning meaning = cli::from::read_from(path);
   CHECK(said(meaning, ScenarioKey::engine) == "fsdp");
   CHECK(said(meaning, ScenarioKey::fsdp_version) == "2");
   CHECK(said(meaning, ScenarioKey::attention) == "sdpa");
@@ -194,7 +194,7 @@ TEST_CASE("adapters' dropout and how bits are stored are read, under each tool's
   Files files;
   const auto method = [&](const std::string& name, const std::string& text) {
     const std::string path = files.add(name, text);
-    const from::Meaning meaning = from::read_from(path);
+    const cli::from::Meaning meaning = cli::from::read_from(path);
     return meaning.scenario.find(ScenarioKey::method)->value.find("qlora")->dump();
   };
   CHECK(method("lf.yaml",
@@ -217,7 +217,7 @@ TEST_CASE("FSDP's words, sections and numbers become a stage, groups and what is
   if (!testing::has_yaml()) return;
   Files files;
   const auto config = [&](const std::string& text) {
-    const from::Meaning meaning = from::read_from(files.add("a.yaml", text));
+    const cli::from::Meaning meaning = cli::from::read_from(files.add("a.yaml", text));
     CHECK(said(meaning, ScenarioKey::engine) == "fsdp");
     return said(meaning, ScenarioKey::ds_config);
   };
@@ -238,10 +238,10 @@ TEST_CASE("FSDP's words, sections and numbers become a stage, groups and what is
 }
 
 TEST_CASE("what evaluates is read by each tool's names, with its own default batch") {
-  if (!reads_yaml()) return;
+  if (!cli::reads_yaml()) return;
   Files files;
   const auto evaluation = [&](const std::string& name, const std::string& text) {
-    return said(from::read_from(files.add(name, text)), ScenarioKey::evaluation);
+    return said(cli::from::read_from(files.add(name, text)), ScenarioKey::evaluation);
   };
   const std::string lf = "model_name_or_path: m\nfinetuning_type: lora\ncutoff_len: 512\n";
   CHECK(evaluation("lf.yaml", lf).empty());
@@ -271,10 +271,10 @@ TEST_CASE("what evaluates is read by each tool's names, with its own default bat
 }
 
 TEST_CASE("axolotl's counts an epoch are shares of all steps") {
-  if (!reads_yaml()) return;
+  if (!cli::reads_yaml()) return;
   Files files;
   const auto every = [&](const std::string& text, ScenarioKey key) {
-    return said(from::read_from(files.add(
+    return said(cli::from::read_from(files.add(
                     "ax.yaml", "base_model: m\nsequence_len: 512\nmicro_batch_size: 3\n" + text)),
                 key);
   };
@@ -287,10 +287,10 @@ TEST_CASE("axolotl's counts an epoch are shares of all steps") {
 }
 
 TEST_CASE("what weights are loaded in is read, or each tool's own default taken") {
-  if (!reads_yaml()) return;
+  if (!cli::reads_yaml()) return;
   Files files;
   const auto weights = [&](const std::string& name, const std::string& text) {
-    return said(from::read_from(files.add(name, text)), ScenarioKey::weights_dtype);
+    return said(cli::from::read_from(files.add(name, text)), ScenarioKey::weights_dtype);
   };
   const std::string trainer =
       "output_dir: o\nmodel_name_or_path: m\nper_device_train_batch_size: 1\nbf16: true\n";
@@ -311,8 +311,8 @@ TEST_CASE("a Trainer that starts neither DeepSpeed nor FSDP trains by DDP") {
   if (!testing::has_yaml()) return;
   Files files;
   const auto engine = [&](const std::string& text) {
-    from::Meaning meaning = from::read_from(files.add("a.yaml", text));
-    from::assume_engine(meaning);
+    cli::from::Meaning meaning = cli::from::read_from(files.add("a.yaml", text));
+    cli::from::assume_engine(meaning);
     return said(meaning, ScenarioKey::engine);
   };
   CHECK(engine("model_name_or_path: m\nfinetuning_type: full\n") == "ddp");
@@ -332,7 +332,7 @@ TEST_CASE("accelerate's section becomes the ds_config that its plugin makes") {
                 "deepspeed_config:\n  zero_stage: 3\n  offload_optimizer_device: cpu\n"
                 "  offload_param_device: none\n  gradient_accumulation_steps: 4\n"
                 "mixed_precision: bf16\nnum_machines: 2\nnum_processes: 16\n");
-  const from::Meaning meaning = from::read_from(path);
+  const cli::from::Meaning meaning = cli::from::read_from(path);
   const Json& config = meaning.scenario.find(ScenarioKey::ds_config)->value;
   CHECK(*config.find("zero_optimization")->find("stage") == Json(3));
   CHECK(*config.find("zero_optimization")->find("offload_optimizer")->find("device") ==
@@ -340,7 +340,7 @@ TEST_CASE("accelerate's section becomes the ds_config that its plugin makes") {
   CHECK(config.find("zero_optimization")->find("offload_param") == nullptr);
   CHECK(said(meaning, ScenarioKey::gradient_accumulation_steps) == "4");
   CHECK(said(meaning, ScenarioKey::precision) == "bf16");
-  CHECK(from::cluster_of(meaning.processes) == "2x8");
+  CHECK(cli::from::cluster_of(meaning.processes) == "2x8");
 }
 
 TEST_CASE("a job script: Slurm's lines, the script's variables, continued lines") {
@@ -353,15 +353,15 @@ TEST_CASE("a job script: Slurm's lines, the script's variables, continued lines"
       "  --rdzv_endpoint \"$(hostname):29500\" train.py --model_name_or_path \"$MODEL\" \\\n"
       "  --per_device_train_batch_size $B --bf16 --gradient_checkpointing True \\\n"
       "  --output_dir \"out/$RUN\" --max_length 2048 --deepspeed ds.json\n");
-  const std::vector<from::Part> parts = from::read_launches(read_text_file(path), path);
+  const std::vector<cli::from::Part> parts = cli::from::read_launches(read_text_file(path), path);
   REQUIRE(parts.size() == 2);  // prepare.py has a model, too
-  const from::Part& part = parts[1];
+  const cli::from::Part& part = parts[1];
   CHECK(part.processes.nodes == 2);
   CHECK(part.processes.per_node == 8);
   CHECK(part.processes.gpu == "a100");
   std::map<std::string, std::string> values;
-  for (const from::Setting& setting : part.settings)
-    values[setting.name] = from::text_of(setting.value);
+  for (const cli::from::Setting& setting : part.settings)
+    values[setting.name] = cli::from::text_of(setting.value);
   CHECK(values["model_name_or_path"] == "org/name");
   CHECK(values["per_device_train_batch_size"] == "4");
   CHECK(values["bf16"] == "true");
@@ -396,8 +396,8 @@ TEST_CASE("launchers and what they count") {
   Files files;
   for (const Case& one : cases) {
     INFO(one.line);
-    const from::Meaning meaning = from::read_from(files.add("line.sh", one.line));
-    CHECK(from::cluster_of(meaning.processes) == one.cluster);
+    const cli::from::Meaning meaning = cli::from::read_from(files.add("line.sh", one.line));
+    CHECK(cli::from::cluster_of(meaning.processes) == one.cluster);
     CHECK(said(meaning, ScenarioKey::micro_batch_size) == one.micro_batch);
   }
 }
@@ -410,10 +410,10 @@ TEST_CASE("the command line counts over the file that it names") {
   const std::string path = files.add(
       "run.sh",
       "accelerate launch --config_file acc.yaml --num_processes 4 t.py --fp16 --max_length 512\n");
-  const from::Meaning meaning = from::read_from(path);
+  const cli::from::Meaning meaning = cli::from::read_from(path);
   CHECK(said(meaning, ScenarioKey::precision) == "fp16");
   CHECK(said(meaning, ScenarioKey::engine) == "fsdp");
-  CHECK(from::cluster_of(meaning.processes) == "1x4");
+  CHECK(cli::from::cluster_of(meaning.processes) == "1x4");
 }
 
 TEST_CASE("a value that is left to a variable is asked of the flags") {
@@ -426,9 +426,10 @@ TEST_CASE("a value that is left to a variable is asked of the flags") {
   CHECK(error.diagnostics().front().got == "\"${BATCH:-2}\"");
   CHECK(error.diagnostics().front().hint ==
         "a variable that is not set here: say --micro-batch-size");
-  const from::Meaning meaning = from::read_from(path, {{ScenarioKey::micro_batch_size, "4"}});
+  const cli::from::Meaning meaning =
+      cli::from::read_from(path, {{ScenarioKey::micro_batch_size, "4"}});
   CHECK(said(meaning, ScenarioKey::micro_batch_size) == "4");
-  for (const from::ReadLine& line : meaning.read) {
+  for (const cli::from::ReadLine& line : meaning.read) {
     if (line.line == 3) CHECK(line.taken == "--micro-batch-size 4");
   }
 }
@@ -440,8 +441,8 @@ TEST_CASE("a script with the line ends of Windows reads as any other") {
       "  --model_name_or_path a/b --bf16 True \\\n  --max_seq_length 4096\n";
   std::string windows_lines;
   for (const char c : unix_lines) windows_lines += c == '\n' ? "\r\n" : std::string(1, c);
-  const from::Meaning expected = from::read_from(files.add("unix.sh", unix_lines));
-  const from::Meaning meaning = from::read_from(files.add("windows.sh", windows_lines));
+  const cli::from::Meaning expected = cli::from::read_from(files.add("unix.sh", unix_lines));
+  const cli::from::Meaning meaning = cli::from::read_from(files.add("windows.sh", windows_lines));
   for (const ScenarioKey key : {ScenarioKey::model,
                                 ScenarioKey::sequence_length,
                                 ScenarioKey::precision,
@@ -453,7 +454,7 @@ TEST_CASE("a script with the line ends of Windows reads as any other") {
 
 TEST_CASE("a loop of DeepSpeed's own keeps the batch of its ds_config") {
   Files files;
-  const from::Meaning meaning = from::read_from(files.add(
+  const cli::from::Meaning meaning = cli::from::read_from(files.add(
       "run.sh", "deepspeed train.py --deepspeed --deepspeed_config ds.json --max_seq_len 1024\n"));
   CHECK(said(meaning, ScenarioKey::frontend) == "native");
   CHECK(said(meaning, ScenarioKey::ds_config) == "ds.json");
@@ -481,7 +482,7 @@ TEST_CASE("what is not planned is refused at its line") {
     const InputError error = refused(files.add("a.json", one.text));
     CHECK(error.diagnostics()[0].pointer == std::string("line 1: ") + one.pointer);
   }
-  CHECK_THROWS_AS(from::read_from(files.add("run.sh", "trl rloo --model_name_or_path a/b\n")),
+  CHECK_THROWS_AS(cli::from::read_from(files.add("run.sh", "trl rloo --model_name_or_path a/b\n")),
                   InputError);
 }
 
@@ -499,8 +500,8 @@ TEST_CASE("files of another kind are refused with the option that takes them") {
             .diagnostics()[0]
             .hint.english()
             .find("--model") != std::string::npos);
-  CHECK_THROWS_AS(from::read_from(files.add("empty.yaml", "")), InputError);
-  CHECK_THROWS_AS(from::read_from(files.add("x.sh", "echo hello\n")), InputError);
+  CHECK_THROWS_AS(cli::from::read_from(files.add("empty.yaml", "")), InputError);
+  CHECK_THROWS_AS(cli::from::read_from(files.add("x.sh", "echo hello\n")), InputError);
   const auto hint_of = [&] {
     return refused(files.add("job.sbatch", "srun torchrun --nproc_per_node=8 train.py \"$@\"\n"))
         .diagnostics()[0]
@@ -512,13 +513,14 @@ TEST_CASE("files of another kind are refused with the option that takes them") {
 }
 
 TEST_CASE("checkpoints that a tool keeps on the host are full checkpointing with offload") {
-  if (!reads_yaml()) return;
+  if (!cli::reads_yaml()) return;
   Files files;
   const auto read = [&](const std::string& line) {
-    return from::read_from(files.add("a.yaml", "base_model: m\nsequence_len: 8\n" + line + "\n"));
+    return cli::from::read_from(
+        files.add("a.yaml", "base_model: m\nsequence_len: 8\n" + line + "\n"));
   };
   for (const char* word : {"offload", "unsloth"}) {
-    const from::Meaning meaning = read("gradient_checkpointing: " + std::string(word));
+    const cli::from::Meaning meaning = read("gradient_checkpointing: " + std::string(word));
     CHECK(said(meaning, ScenarioKey::activation_checkpointing) == "full");
     CHECK(said(meaning, ScenarioKey::activation_offload) == "cpu");
   }
@@ -528,15 +530,15 @@ TEST_CASE("checkpoints that a tool keeps on the host are full checkpointing with
   CHECK_THROWS_AS(read("gradient_checkpointing: offload_disk"), InputError);
   CHECK_THROWS_AS(read("activation_offloading: disk"), InputError);
   CHECK_THROWS_AS(read("gradient_checkpointing: sometimes"), InputError);
-  CHECK(said(from::read_from(files.add("t.sh", "trl sft --activation_offloading True\n")),
+  CHECK(said(cli::from::read_from(files.add("t.sh", "trl sft --activation_offloading True\n")),
              ScenarioKey::activation_offload) == "cpu");
 }
 
 TEST_CASE("a command that is put together in variables") {
-  const from::Script script = from::read_script(
+  const cli::from::Script script = cli::from::read_script(
       "L=\"accelerate launch \\\n  --num_processes 8\"\nARGS=\"--a 'b c'\"\nCMD=\"$L train.py "
       "$ARGS\"\nsrun $CMD");
-  const std::vector<from::Word>& words = script.commands.back().words;
+  const std::vector<cli::from::Word>& words = script.commands.back().words;
   REQUIRE(words.size() == 9);
   CHECK(words[1].text == "accelerate");
   CHECK(words[4].text == "8");
@@ -546,10 +548,11 @@ TEST_CASE("a command that is put together in variables") {
 TEST_CASE("LLaMA-Factory's stages of preferences are trainers with its own loss") {
   Files files;
   const auto read = [&](const std::string& more) {
-    return from::read_from(files.add("a.json",
-                                     R"({"model_name_or_path": "a/b", "finetuning_type": "full",
+    return cli::from::read_from(
+        files.add("a.json",
+                  R"({"model_name_or_path": "a/b", "finetuning_type": "full",
                                          "cutoff_len": 512, "template": "qwen", )" +
-                                         more + "}"));
+                      more + "}"));
   };
   CHECK(said(read(R"("stage": "dpo", "pref_beta": 0.2)"), ScenarioKey::trainer) ==
         R"({"dpo":{"code":"llama-factory","beta":0.2}})");
@@ -564,7 +567,7 @@ TEST_CASE("LLaMA-Factory's stages of preferences are trainers with its own loss"
 
 TEST_CASE("TRL's ppo.py says the rollout and the reward model") {
   Files files;
-  const auto meaning = from::read_from(
+  const auto meaning = cli::from::read_from(
       files.add("run.sh",
                 "accelerate launch ppo.py --sft_model_path a/b --reward_model_path c/d "
                 "--per_device_train_batch_size 8 --response_length 128 "
@@ -581,21 +584,21 @@ TEST_CASE("what LLaMA-Factory is told behind its file counts over it") {
   if (!testing::has_yaml()) return;
   Files files;
   files.add("a.yaml", "model_name_or_path: a/b\nfinetuning_type: full\ncutoff_len: 1024\n");
-  const from::Meaning meaning = from::read_from(files.add(
+  const cli::from::Meaning meaning = cli::from::read_from(files.add(
       "run.sh",
       "FORCE_TORCHRUN=1 NPROC_PER_NODE=8 llamafactory-cli train a.yaml cutoff_len=512\n"));
   CHECK(said(meaning, ScenarioKey::sequence_length) == "512");
   CHECK(said(meaning, ScenarioKey::model) == "a/b");
   CHECK(said(meaning, ScenarioKey::method) == "full");
-  CHECK(from::cluster_of(meaning.processes) == "1x8");
+  CHECK(cli::from::cluster_of(meaning.processes) == "1x8");
 }
 
 TEST_CASE("words of a shell") {
-  const from::Script script = from::read_script(
+  const cli::from::Script script = cli::from::read_script(
       "A=1 B='x y'\nexport C=\"$B z\"\nrun $A \"$C\" a\\ b 'it''s' \"q\\\"q\" # no\nD=$(date)\nrun "
       "${D} ${E:-e} `w`; next");
   REQUIRE(script.commands.size() == 6);
-  const std::vector<from::Word>& words = script.commands[2].words;
+  const std::vector<cli::from::Word>& words = script.commands[2].words;
   REQUIRE(words.size() == 6);
   CHECK(words[1].text == "1");
   CHECK(words[2].text == "x y z");
@@ -603,7 +606,7 @@ TEST_CASE("words of a shell") {
   CHECK(words[4].text == "its");
   CHECK(words[5].text == "q\"q");
   CHECK(words[5].line == 3);
-  const std::vector<from::Word>& open = script.commands[4].words;
+  const std::vector<cli::from::Word>& open = script.commands[4].words;
   CHECK_FALSE(open[1].whole);
   CHECK(open[2].text == "e");
   CHECK(open[2].whole);
@@ -613,7 +616,7 @@ TEST_CASE("words of a shell") {
 TEST_CASE("a script's launcher says how many threads each process has") {
   const auto threads = [](const std::string& text) {
     Files files;
-    return said(from::read_from(files.add("run.sh", text)), ScenarioKey::omp_num_threads);
+    return said(cli::from::read_from(files.add("run.sh", text)), ScenarioKey::omp_num_threads);
   };
   const std::string train = " train.py --per_device_train_batch_size 1 --model_name_or_path m\n";
   CHECK(threads("torchrun --nproc_per_node 8" + train) == "1");
@@ -628,7 +631,7 @@ TEST_CASE("a script's launcher says how many threads each process has") {
 }
 
 TEST_CASE("every key of a file is taken for something or listed by its name") {
-  if (!reads_yaml()) return;
+  if (!cli::reads_yaml()) return;
   Files files;
   // Names of all tools, sections and their members, and names that nobody has.
   const std::vector<std::string> lines = {
@@ -657,23 +660,23 @@ TEST_CASE("every key of a file is taken for something or listed by its name") {
     for (std::size_t i = 0; i < lines.size(); ++i) {
       if (i != left_out) text += lines[i] + "\n";
     }
-    const from::Meaning meaning = from::read_from(files.add("a.yaml", text));
-    const std::string said = from::describe(meaning);
+    const cli::from::Meaning meaning = cli::from::read_from(files.add("a.yaml", text));
+    const std::string said = cli::from::describe(meaning);
     for (std::size_t i = 0; i < lines.size(); ++i) {
       if (i == left_out) continue;
       INFO(lines[i] << "\n" << said);
       CHECK(said.find(key_of(lines[i])) != std::string::npos);
     }
   }
-  const std::string said = from::describe(
-      from::read_from(files.add("b.yaml",
-                                "model_name_or_path: m\nper_device_train_batch_size: 1\n" +
-                                    lines[12] + "\n" + lines[13] + "\n" + lines[14] + "\n")));
+  const std::string said = cli::from::describe(
+      cli::from::read_from(files.add("b.yaml",
+                                     "model_name_or_path: m\nper_device_train_batch_size: 1\n" +
+                                         lines[12] + "\n" + lines[13] + "\n" + lines[14] + "\n")));
   for (const char* odd : {"odd_one", "odd_two", "odd_three", "determinism_check"}) {
     INFO(odd << "\n" << said);
     CHECK(said.find(odd) != std::string::npos);
   }
-  const std::string accelerate = from::describe(from::read_from(files.add(
+  const std::string accelerate = cli::from::describe(cli::from::read_from(files.add(
       "c.yaml",
       "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_processes: 8\n"
       "num_machines: 1\nrdzv_backend: static\nodd_five: 1\n"
@@ -687,12 +690,12 @@ TEST_CASE("every key of a file is taken for something or listed by its name") {
   for (const char* whole :
        {"accelerate launch --use_deepspeed --zero_stage 3 --zero3_init_flag false t.py\n",
         "accelerate launch --fsdp_cpu_ram_efficient_loading false --use_fsdp t.py\n"}) {
-    const from::Meaning meaning = from::read_from(files.add("w.sh", whole));
+    const cli::from::Meaning meaning = cli::from::read_from(files.add("w.sh", whole));
     INFO(whole);
     REQUIRE(meaning.scenario.find(ScenarioKey::loading) != nullptr);
     CHECK(meaning.scenario.find(ScenarioKey::loading)->value == Json("every-rank"));
   }
-  const std::string script = from::describe(from::read_from(
+  const std::string script = cli::from::describe(cli::from::read_from(
       files.add("d.sh",
                 "#SBATCH --time=1:00\nNCCL_DEBUG=INFO srun -p main -N 2 --gres=gpu:a100:8 torchrun "
                 "--nproc_per_node 8 --master_port 29501 t.py word --per_device_train_batch_size 1 "
@@ -705,16 +708,16 @@ TEST_CASE("every key of a file is taken for something or listed by its name") {
 }
 
 TEST_CASE("a command and the files that it names are one training") {
-  if (!reads_yaml()) return;
+  if (!cli::reads_yaml()) return;
   Files files;
   const auto trainer = [&](const std::string& command, const std::string& arguments) {
     files.add("a.yaml", "model_name_or_path: m\n" + arguments);
-    return from::read_from(files.add("run.sh", command + "\n"));
+    return cli::from::read_from(files.add("run.sh", command + "\n"));
   };
   const std::string grpo =
       "use_vllm: true\nvllm_mode: colocate\nvllm_gpu_memory_utilization: 0.4\nbeta: 0.04\n"
       "max_prompt_length: 512\nmax_completion_length: 1024\nnum_generations: 16\n";
-  const from::Meaning all = trainer("trl grpo --config a.yaml --num_generations 8", grpo);
+  const cli::from::Meaning all = trainer("trl grpo --config a.yaml --num_generations 8", grpo);
   CHECK(said(all, ScenarioKey::trainer) ==
         R"({"grpo":{"completions":8,"memory_share":0.4,"beta":0.04,"completion_length":1024,)"
         R"("generation":"colocated"}})");
@@ -735,10 +738,10 @@ TEST_CASE("a command and the files that it names are one training") {
 }
 
 TEST_CASE("arguments that one trainer has name it where nothing else does") {
-  if (!reads_yaml()) return;
+  if (!cli::reads_yaml()) return;
   Files files;
   const auto trainer = [&](const std::string& name, const std::string& text) {
-    return said(from::read_from(files.add(name, text)), ScenarioKey::trainer);
+    return said(cli::from::read_from(files.add(name, text)), ScenarioKey::trainer);
   };
   const std::string yaml = "model_name_or_path: m\nbeta: 0.1\n";
   CHECK(trainer("a.yaml", yaml + "num_generations: 4\n") ==
@@ -748,31 +751,31 @@ TEST_CASE("arguments that one trainer has name it where nothing else does") {
         R"({"dpo":{"beta":0.1,"precompute_reference":true}})");
   CHECK(trainer("a.yaml", yaml) == "");
   CHECK(trainer("run.sh", "trl sft --model_name_or_path m --num_generations 4\n") == "");
-  const from::Meaning meaning =
-      from::read_from(files.add("run.sh", "python my.py --model_name_or_path m --use_vllm true\n"));
+  const cli::from::Meaning meaning = cli::from::read_from(
+      files.add("run.sh", "python my.py --model_name_or_path m --use_vllm true\n"));
   CHECK(said(meaning, ScenarioKey::trainer) == R"({"grpo":{"generation":"colocated"}})");
-  CHECK(from::describe(meaning).english().find("use_vllm is an argument of its") !=
+  CHECK(cli::from::describe(meaning).english().find("use_vllm is an argument of its") !=
         std::string::npos);
   // Without a trainer that reads them, nothing is said to be used.
-  for (const from::ReadLine& line : from::read_from(files.add("a.yaml", yaml)).read) {
+  for (const cli::from::ReadLine& line : cli::from::read_from(files.add("a.yaml", yaml)).read) {
     CHECK(line.taken != "--trainer");
   }
 }
 
 TEST_CASE("what is said twice counts once, and the other is named with what counts") {
-  if (!reads_yaml()) return;
+  if (!cli::reads_yaml()) return;
   Files files;
   files.add("more.yaml", "per_device_train_batch_size: 2\nmodel_name_or_path: m\n");
   const std::string script =
       files.add("run.sh", "python t.py --per_device_train_batch_size 4 --config more.yaml\n");
-  const from::Meaning meaning = from::read_from(script);
+  const cli::from::Meaning meaning = cli::from::read_from(script);
   CHECK(said(meaning, ScenarioKey::micro_batch_size) == "4");
   REQUIRE(meaning.passed_over.size() == 1);
   CHECK(meaning.passed_over[0].line == 1);
 }
 
 TEST_CASE("accelerate's accumulation and the arguments' must be one: the Trainer stops") {
-  if (!reads_yaml()) return;
+  if (!cli::reads_yaml()) return;
   Files files;
   files.add("acc.yaml",
             "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_processes: 7\n"
@@ -785,16 +788,16 @@ TEST_CASE("accelerate's accumulation and the arguments' must be one: the Trainer
   const InputError error = refused(line("--gradient_accumulation_steps 2"));
   CHECK(error.diagnostics()[0].got == "4");
   CHECK(error.diagnostics()[0].file.ends_with("acc.yaml"));
-  CHECK(said(from::read_from(line("--gradient_accumulation_steps 4")),
+  CHECK(said(cli::from::read_from(line("--gradient_accumulation_steps 4")),
              ScenarioKey::gradient_accumulation_steps) == "4");
-  CHECK(said(from::read_from(line("--gradient_accumulation_steps 2"),
-                             {{ScenarioKey::gradient_accumulation_steps, "2"}}),
+  CHECK(said(cli::from::read_from(line("--gradient_accumulation_steps 2"),
+                                  {{ScenarioKey::gradient_accumulation_steps, "2"}}),
              ScenarioKey::gradient_accumulation_steps) == "2");
 }
 
 TEST_CASE("swift's command lines, with its own names, files and defaults") {
   Files files;
-  const from::Meaning meaning = from::read_from(files.add(
+  const cli::from::Meaning meaning = cli::from::read_from(files.add(
       "sft.sh",
       "NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-7B-Instruct --tuner_type lora --dataset d "
       "--torch_dtype bfloat16 --max_length 4096 --quant_method bnb --quant_bits 4 --freeze_vit "
@@ -809,30 +812,30 @@ TEST_CASE("swift's command lines, with its own names, files and defaults") {
         R"({"qlora":{"rank":8,"targets":"all-linear","double_quant":true}})");
   CHECK(said(meaning, ScenarioKey::engine) == "deepspeed");
   CHECK(said(meaning, ScenarioKey::ds_config).find(R"("stage":3)") != std::string::npos);
-  CHECK(from::cluster_of(meaning.processes) == "1x8");
+  CHECK(cli::from::cluster_of(meaning.processes) == "1x8");
   CHECK(meaning.unknown.empty());
-  CHECK(said(from::read_from(files.add(
+  CHECK(said(cli::from::read_from(files.add(
                  "rlhf.sh", "swift rlhf --rlhf_type dpo --model m --train_type full --beta 0.2\n")),
              ScenarioKey::trainer) == R"({"dpo":{"beta":0.2}})");
   // Samples that are split off are evaluated as often as it saves.
   const auto split = [&](const std::string& more) {
-    return from::read_from(files.add("a.sh",
-                                     "swift sft --model m --split_dataset_ratio 0.05 "
-                                     "--save_steps 40 --attn_impl flash_attn " +
-                                         more + "\n"));
+    return cli::from::read_from(files.add("a.sh",
+                                          "swift sft --model m --split_dataset_ratio 0.05 "
+                                          "--save_steps 40 --attn_impl flash_attn " +
+                                              more + "\n"));
   };
   CHECK(said(split("--eval_steps 50"), ScenarioKey::eval_steps) == "50");
   CHECK(said(split(""), ScenarioKey::eval_steps) == "40");
   CHECK(said(split(""), ScenarioKey::evaluation) == R"({"loss":{"batch_size":1}})");
   CHECK(said(split(""), ScenarioKey::attention) == "flash");
   CHECK(said(split("--save_strategy no"), ScenarioKey::evaluation) == "");
-  CHECK_THROWS_AS(from::read_from(files.add("x.sh", "xtuner train cfg --launcher slurm\n")),
+  CHECK_THROWS_AS(cli::from::read_from(files.add("x.sh", "xtuner train cfg --launcher slurm\n")),
                   InputError);
 }
 
 TEST_CASE("what a job exports and may have of memory is used or listed") {
   Files files;
-  const from::Meaning meaning = from::read_from(
+  const cli::from::Meaning meaning = cli::from::read_from(
       files.add("job.sh",
                 "#SBATCH --mem=480G\nexport OMP_NUM_THREADS=8 NCCL_IB_DISABLE=1 DATA=/d\n"
                 "export CUDA_VISIBLE_DEVICES=0,1,2\nNCCL_ALGO=Ring NCCL_DEBUG=INFO deepspeed "
@@ -840,8 +843,8 @@ TEST_CASE("what a job exports and may have of memory is used or listed") {
   CHECK(meaning.processes.host_memory == "480GiB");
   CHECK(said(meaning, ScenarioKey::omp_num_threads) == "8");
   CHECK(said(meaning, ScenarioKey::optimizer) == "adamw8bit");
-  CHECK(from::cluster_of(meaning.processes) == "1x3");
-  const std::string text = from::describe(meaning).english();
+  CHECK(cli::from::cluster_of(meaning.processes) == "1x3");
+  const std::string text = cli::from::describe(meaning).english();
   for (const char* line : {"--mem: 480G -> --host-memory",
                            "OMP_NUM_THREADS: 8 -> --omp-num-threads",
                            "assumed: NCCL_IB_DISABLE=1: between hosts the network is as fast",
@@ -852,39 +855,39 @@ TEST_CASE("what a job exports and may have of memory is used or listed") {
     INFO(line << "\n" << text);
     CHECK(text.find(line) != std::string::npos);
   }
-  CHECK(from::read_from(files.add("b.sh", "#SBATCH --mem=4096\npython t.py --bf16 true\n"))
+  CHECK(cli::from::read_from(files.add("b.sh", "#SBATCH --mem=4096\npython t.py --bf16 true\n"))
             .processes.host_memory == "4096MiB");
-  const from::Meaning shares = from::read_from(
+  const cli::from::Meaning shares = cli::from::read_from(
       files.add("d.sh",
                 "#SBATCH --mem-per-gpu=60G\n#SBATCH --gres=gpu:a100:8\nexport NCCL_IB_DISABLE=1\n"
                 "torchrun --nproc_per_node=8 t.py --bf16 true\n"));
   CHECK(shares.processes.host_memory == "480GiB");
-  CHECK(from::describe(shares).english().find("depend on it: NCCL_IB_DISABLE\n") !=
+  CHECK(cli::from::describe(shares).english().find("depend on it: NCCL_IB_DISABLE\n") !=
         std::string::npos);
-  CHECK(from::describe(shares).english().find("--mem-per-gpu: 60G -> --host-memory") !=
+  CHECK(cli::from::describe(shares).english().find("--mem-per-gpu: 60G -> --host-memory") !=
         std::string::npos);
   CHECK(shares.unknown.empty());
-  const from::Meaning nobody_says =
-      from::read_from(files.add("e.sh", "#SBATCH --mem-per-gpu=60G\npython t.py --bf16 true\n"));
+  const cli::from::Meaning nobody_says = cli::from::read_from(
+      files.add("e.sh", "#SBATCH --mem-per-gpu=60G\npython t.py --bf16 true\n"));
   CHECK(nobody_says.processes.host_memory.empty());
-  CHECK(from::describe(nobody_says).english().find("not known: ") != std::string::npos);
-  CHECK_THROWS_AS(
-      from::read_from(files.add("c.sh", "python t.py --attn_implementation flash_attention_3\n")),
-      InputError);
+  CHECK(cli::from::describe(nobody_says).english().find("not known: ") != std::string::npos);
+  CHECK_THROWS_AS(cli::from::read_from(
+                      files.add("c.sh", "python t.py --attn_implementation flash_attention_3\n")),
+                  InputError);
 }
 
 TEST_CASE("Slurm's own options say the processes where a script is told that Slurm starts it") {
   Files files;
-  const from::Meaning meaning = from::read_from(files.add(
+  const cli::from::Meaning meaning = cli::from::read_from(files.add(
       "s.sh",
       "srun -p main --gres=gpu:h100:8 --nodes=2 --ntasks-per-node=8 python t.py --launcher slurm "
       "--per_device_train_batch_size 1\n"));
-  CHECK(from::cluster_of(meaning.processes) == "2x8xh100");
+  CHECK(cli::from::cluster_of(meaning.processes) == "2x8xh100");
   CHECK(meaning.unknown.empty());
 }
 
 TEST_CASE("a value of the wrong kind is bad input, of every key") {
-  if (!reads_yaml()) return;
+  if (!cli::reads_yaml()) return;
   Files files;
   for (const char* key : {"cutoff_len",
                           "per_device_train_batch_size",
@@ -899,7 +902,7 @@ TEST_CASE("a value of the wrong kind is bad input, of every key") {
       const std::string path = files.add(
           "a.yaml", "stage: sft\noutput_dir: o\n" + std::string(key) + ": " + value + "\n");
       try {
-        from::read_from(path);
+        cli::from::read_from(path);
       } catch (const InputError& error) {
         CHECK_FALSE(error.diagnostics()[0].expected.empty());
       }
@@ -911,19 +914,20 @@ TEST_CASE("files that would take the machine are refused at their bounds") {
   Files files;
   std::string doubling = "A=xxxxxxxxxxxxxxxx\n";
   for (int i = 0; i < 40; ++i) doubling += "A=$A$A\n";
-  CHECK_THROWS_AS(from::read_from(files.add("a.sh", doubling + "python t.py --x $A\n")),
+  CHECK_THROWS_AS(cli::from::read_from(files.add("a.sh", doubling + "python t.py --x $A\n")),
                   InputError);
-  CHECK_THROWS_AS(from::read_from(files.add("long.sh", std::string(9 << 20, 'x'))), InputError);
+  CHECK_THROWS_AS(cli::from::read_from(files.add("long.sh", std::string(9 << 20, 'x'))),
+                  InputError);
   std::string many = "{\"output_dir\": 1";
   for (int i = 0; i < 20000; ++i) many += ",\"k" + std::to_string(i) + "\": 1";
-  CHECK_THROWS_AS(from::read_from(files.add("many.json", many + "}")), InputError);
-  if (!reads_yaml()) return;
+  CHECK_THROWS_AS(cli::from::read_from(files.add("many.json", many + "}")), InputError);
+  if (!cli::reads_yaml()) return;
   std::string keys = "output_dir: o\n";
   for (int i = 0; i < 60000; ++i) keys += "k" + std::to_string(i) + ": 1\n";
-  CHECK_THROWS_AS(from::read_from(files.add("many.yaml", keys)), InputError);
+  CHECK_THROWS_AS(cli::from::read_from(files.add("many.yaml", keys)), InputError);
   std::string nested = "output_dir: o\na: ";
   for (int i = 0; i < 60; ++i) nested += "&a" + std::to_string(i) + " [";
   for (int i = 0; i < 20000; ++i) nested += "1, ";
   nested += std::string(60, ']') + "\n";
-  CHECK_THROWS_AS(from::read_from(files.add("nested.yaml", nested)), InputError);
+  CHECK_THROWS_AS(cli::from::read_from(files.add("nested.yaml", nested)), InputError);
 }

@@ -100,7 +100,7 @@ std::string all_english() {
   std::string text;
   for (const auto& [group, messages] : document.root.find("messages")->members()) {
     for (const auto& [english, other] : messages.members()) {
-      const MessageFormat format(english);
+      const cli::MessageFormat format(english);
       for (const std::string& piece : format.pieces()) text += piece + "\n";
     }
   }
@@ -179,7 +179,7 @@ TEST_CASE("literals of a source are read with their joins, escapes and lines") {
 }
 
 TEST_CASE("no text of the pages lacks a translation") {
-  const Json texts = page_texts(Language::zh);
+  const Json texts = cli::page_texts(cli::Language::zh);
   int count = 0;
   const auto look = [&](const std::string& file, const std::regex& pattern) {
     const std::string text = read(kRoot / file);

@@ -72,7 +72,7 @@ Plan embedded_plan(const std::string& zero, std::int64_t ranks, const std::strin
   return resolve(parse_scenario(parse_json(text, "test")));
 }
 
-double step_seconds(const Plan& plan) { return simulate(plan).step.total.seconds(); }
+double step_seconds(const Plan& plan) { return simulator::simulate(plan).step.total.seconds(); }
 
 }  // namespace
 

@@ -177,7 +177,8 @@ TEST_CASE("One rank and one stage are the model itself") {
 
 TEST_CASE("Memory falls with the ranks that share a model") {
   const auto peak = [](const std::string& degrees) {
-    return simulate(planned(degrees + R"(,"activation_checkpointing":"full")")).gpu.peak_allocated;
+    return simulator::simulate(planned(degrees + R"(,"activation_checkpointing":"full")"))
+        .gpu.peak_allocated;
   };
   CHECK(peak(R"(,"tensor_parallel":2)") < peak(""));
   CHECK(peak(R"(,"tensor_parallel":8)") < peak(R"(,"tensor_parallel":2)"));
@@ -249,14 +250,14 @@ TEST_CASE(
     }
   }
   CHECK(sum == count_parameters(*plan.whole_model).total);
-  CHECK(simulate(plan).fits);
+  CHECK(simulator::simulate(plan).fits);
 }
 
 TEST_CASE("fit answers for the degrees that are given") {
   const Scenario scenario = scenario_of(kSmall, R"(,"tensor_parallel":2,"pipeline_parallel":4)");
-  const FitAnswer answer = fit(scenario, {});
+  const tuner::FitAnswer answer = tuner::fit(scenario, {});
   REQUIRE(answer.recommended);
-  for (const StrategyResult& strategy : answer.strategies) {
+  for (const tuner::StrategyResult& strategy : answer.strategies) {
     CHECK(strategy.strategy.stage <= 1);
     CHECK(strategy.plan.degrees.data == 4);
   }

@@ -40,11 +40,12 @@ Run run_on(std::string_view text, std::string_view flags) {
   std::vector<std::string> words = {file.string(), "--json"};
   std::istringstream stream{std::string(flags)};
   for (std::string word; stream >> word;) words.push_back(word);
-  const auto command = std::find_if(
-      commands().begin(), commands().end(), [](const auto& row) { return row.name == "lint"; });
+  const auto command = std::find_if(cli::commands().begin(),
+                                    cli::commands().end(),
+                                    [](const auto& row) { return row.name == "lint"; });
   std::ostringstream out;
   std::ostringstream log;
-  const int exit_code = run_lint(parse_words(*command, words), {out, log});
+  const int exit_code = cli::run_lint(cli::parse_words(*command, words), {out, log});
   fs::remove(file);
   return {exit_code, parse_json(out.str(), "lint").root};
 }
@@ -83,7 +84,7 @@ TEST_CASE("rules speak where they should, in the words recorded, and nowhere els
     const Run loud = run_on(row.fires, row.flags);
     const Json* finding = finding_of(loud, row.code);
     REQUIRE(finding != nullptr);
-    CHECK((member(*finding, "severity") != "error" || loud.exit_code == kAnswerIsNo));
+    CHECK((member(*finding, "severity") != "error" || loud.exit_code == cli::kAnswerIsNo));
     CHECK(member(*finding, "message").find_first_of("{}") == std::string::npos);
     CHECK(row_of(rules, row.code).severity <=
           (member(*finding, "severity") == "error"     ? Severity::error

@@ -102,7 +102,7 @@ TEST_CASE("the analytic estimate counts what the CPU does beside Adam, as the si
     "ds_config":{"bf16":{"enabled":true},
                  "zero_optimization":{"stage":1,"offload_optimizer":{"device":"cpu"}}}})";
   const Plan plan = resolve(parse_scenario(parse_json(text, "s.json").root, "s.json"));
-  const double simulated = simulate(plan).step.total.seconds();
+  const double simulated = simulator::simulate(plan).step.total.seconds();
   CHECK(step_of(plan).seconds() > simulated * 0.9);
   CHECK(step_of(plan).seconds() < simulated * 1.1);
 }

@@ -65,7 +65,7 @@ TEST_CASE(
   Plan plan = plan_of("8xA100-80G-SXM", R"(,"implementation":"megatron")", "gpt2-xl");
   const auto reserved = [&](double share) {
     plan.coefficients.set(Coefficient::reserved_gap_share, share, 0.5);
-    return simulate(plan).gpu;
+    return simulator::simulate(plan).gpu;
   };
   const GpuMemory usual = reserved(0.2);
   CHECK(count(usual.peak_reserved) == Approx(1.2 * count(usual.peak_allocated)));
@@ -73,14 +73,14 @@ TEST_CASE(
   CHECK(reserved(0.1).replayed_reserved == usual.replayed_reserved);
   const GpuMemory full = reserved(0.6 + count(usual.capacity) / count(usual.peak_allocated));
   CHECK(full.peak_total == full.capacity);
-  CHECK(simulate(plan).fits);
+  CHECK(simulator::simulate(plan).fits);
 }
 
 TEST_CASE(
     "of transformers' code reserved is what was simulated, and its interval stands around that") {
   Plan plan = plan_of("8xA100-80G-SXM");
   plan.coefficients.set(Coefficient::simulated_reserved_sd, 0.1, 0.0);
-  const StepResult result = simulate(plan);
+  const StepResult result = simulator::simulate(plan);
   CHECK(result.gpu.peak_reserved == result.gpu.replayed_reserved);
   CHECK(result.gpu.peak_reserved > result.gpu.peak_allocated);
   const double reserved = count(result.gpu.peak_reserved);
@@ -89,7 +89,7 @@ TEST_CASE(
   CHECK(count(result.peak_reserved_interval.low) == Approx(reserved - reach));
   CHECK(count(result.peak_reserved_interval.high) == Approx(reserved + reach));
   plan.coefficients.set(Coefficient::reserved_gap_share, 0.5, 0.5);
-  CHECK(simulate(plan).gpu.peak_reserved == result.gpu.peak_reserved);
+  CHECK(simulator::simulate(plan).gpu.peak_reserved == result.gpu.peak_reserved);
 }
 
 TEST_CASE("a CPU rank reserves what it allocates") {

@@ -61,7 +61,7 @@ std::string pointer_of(const std::string& dataset) {
 
 double count(Bytes bytes) { return static_cast<double>(bytes.count()); }
 
-Bytes reserved(const Plan& plan) { return simulate(plan).gpu.replayed_reserved; }
+Bytes reserved(const Plan& plan) { return simulator::simulate(plan).gpu.replayed_reserved; }
 
 }  // namespace
 
@@ -138,8 +138,8 @@ TEST_CASE("lengths that vary leave blocks of every size behind: more is reserved
                                       std::pair{"ddp", 0},
                                       std::pair{"fsdp", 3}}) {
     CAPTURE(engine, stage);
-    const StepResult one = simulate(plan_of(alike, engine, stage));
-    const StepResult many = simulate(plan_of(vary, engine, stage));
+    const StepResult one = simulator::simulate(plan_of(alike, engine, stage));
+    const StepResult many = simulator::simulate(plan_of(vary, engine, stage));
     CHECK(many.gpu.replayed_reserved > one.gpu.replayed_reserved);
     // A block that is a little too large is taken whole, and counts with all of its bytes.
     CHECK(count(many.gpu.static_allocated) ==

@@ -69,8 +69,8 @@ TEST_CASE("a replicated reference adds its weights to what stays between steps")
   const Plan with = resolve(scenario(2, R"("trainer": "dpo")"));
   const Plan without =
       resolve(scenario(2, R"("trainer": {"dpo": {"precompute_reference": true}})"));
-  const Bytes more =
-      simulate(with, {}).gpu.static_allocated - simulate(without, {}).gpu.static_allocated;
+  const Bytes more = simulator::simulate(with, {}).gpu.static_allocated -
+                     simulator::simulate(without, {}).gpu.static_allocated;
   const double share = more / weights(with);
   CHECK(share > 0.999);
   CHECK(share < 1.02);  // whole blocks of the allocator
@@ -81,7 +81,7 @@ TEST_CASE("a reference is sharded beside a trained model that is not") {
     const std::string models = std::string(R"("trainer": "dpo", "models": [{"role": "reference",
         "placement": ")") + placement +
                                R"("}])";
-    return simulate(resolve(scenario(2, models)), {});
+    return simulator::simulate(resolve(scenario(2, models)), {});
   };
   const StepResult whole = simulated("replicated"), sharded = simulated("sharded");
   const Bytes all = weights(resolve(scenario(2, "")));
@@ -122,7 +122,7 @@ TEST_CASE("another model, in host memory, is named and its weights are the host'
 TEST_CASE("phases are ranked, and so is what to move off the GPUs") {
   const Plan plan = resolve(scenario(
       2, R"("trainer": "dpo", "evaluation": {"logits": {"batch_size": 64, "samples": 4096}})"));
-  const StepResult result = simulate(plan, {});
+  const StepResult result = simulator::simulate(plan, {});
   const auto run = run_phases(plan, result);
   REQUIRE(run.has_value());
   CHECK(run->phases[run->peak].kind == RunPhaseKind::evaluation);
@@ -140,7 +140,7 @@ TEST_CASE("phases are ranked, and so is what to move off the GPUs") {
 
 // How the verdict of a plan with an evaluation comes out.
 StepResult judged(const std::string& evaluation) {
-  return simulate(resolve(scenario(2, "\"evaluation\": " + evaluation)), {});
+  return simulator::simulate(resolve(scenario(2, "\"evaluation\": " + evaluation)), {});
 }
 
 TEST_CASE("an evaluation that is larger than the GPU does not fit, and says what to set") {
@@ -167,7 +167,7 @@ TEST_CASE("an evaluation whose logits the host has room for asks for eval_accumu
     plan.cluster.node.host_memory.value = Bytes::of(2'000'000'000'000);
     plan.cluster.node.host_memory.relative_sd = 0.0;
     plan.cluster.node.host_memory.confidence = Confidence::stated;
-    return simulate(plan, {});
+    return simulator::simulate(plan, {});
   };
   const StepResult result = with_host(R"({"logits": {"batch_size": 32, "samples": 12288}})");
   CHECK_FALSE(result.fits);
@@ -278,8 +278,8 @@ TEST_CASE("a vLLM engine that sleeps gives its share back while the model trains
       R"("trainer": {"grpo": {"completion_length": 128, "generation": "colocated", "memory_share": 0.3)";
   const Plan awake = resolve(scenario(2, colocated + "}}"));
   const Plan asleep = resolve(scenario(2, colocated + R"(, "sleeps": true}})"));
-  const Bytes difference =
-      simulate(awake, {}).gpu.static_allocated - simulate(asleep, {}).gpu.static_allocated;
+  const Bytes difference = simulator::simulate(awake, {}).gpu.static_allocated -
+                           simulator::simulate(asleep, {}).gpu.static_allocated;
   const double share = difference / server_share(awake);
   CHECK(share > 0.999);
   CHECK(share < 1.001);
@@ -310,7 +310,7 @@ TEST_CASE(
   CHECK(elements_of(*plan.beside->models[2].plan->model) == value);
   CHECK(resolve(scenario(3, R"("trainer": "ppo")")).beside->models[2].placement ==
         Placement::sharded);
-  const StepResult result = simulate(plan, {});
+  const StepResult result = simulator::simulate(plan, {});
   const double states = at(result.gpu.by_phase[static_cast<std::size_t>(Phase::step)],
                            MemoryCategory::optimizer_states) /
                         (elements_of(*plan.model) * DType::fp32);
@@ -346,7 +346,7 @@ TEST_CASE("the logits of PPO's rollout stay while the policy trains") {
     const std::string trainer = std::string(R"("micro_batch_size": 4, "trainer": {"ppo":
         {"completion_length": )") +
                                 length + "}}";
-    return simulate(resolve(scenario(2, trainer)), {}).gpu.static_allocated;
+    return simulator::simulate(resolve(scenario(2, trainer)), {}).gpu.static_allocated;
   };
   // 4 rows of 200 more tokens, 8,000 words, fp32; the allocator leaves up to 1 MiB of a block
   // whole.
@@ -360,7 +360,7 @@ TEST_CASE("PPO's micro-steps repeat, many of them and in several mini-batches") 
     const std::string workload =
         R"("gradient_accumulation_steps": )" + std::to_string(accumulation) +
         R"(, "trainer": {"ppo": {"rollout_rows": 1, "mini_batches": )" + mini_batches + "}}";
-    return simulate(resolve(scenario(2, workload)), {}).gpu.peak_allocated;
+    return simulator::simulate(resolve(scenario(2, workload)), {}).gpu.peak_allocated;
   };
   // 6 samples more: logits of 53 tokens of 8,000 words in fp32, once in what stays.
   const Bytes more = allocated(12, "1") - allocated(6, "1"),

@@ -176,7 +176,9 @@ TEST_CASE("gradients that the loop holds stay through the next forward pass") {
     };
     for (const bool simulated : {false, true}) {
       INFO(simulated);
-      const auto result = [&](const Plan& p) { return simulated ? simulate(p) : predict(p); };
+      const auto result = [&](const Plan& p) {
+        return simulated ? simulator::simulate(p) : predict(p);
+      };
       const StepResult dropped = result(drops), held = result(holds);
       const std::int64_t more = (held.gpu.static_allocated - dropped.gpu.static_allocated).count();
       // FSDP1 holds what zero_grad() cleared until its next forward pass begins, said or not.
@@ -187,7 +189,7 @@ TEST_CASE("gradients that the loop holds stay through the next forward pass") {
       CHECK(held.gpu.peak_allocated >= dropped.gpu.peak_allocated);
       CHECK(in_forward(held).count() == Approx(gradients).epsilon(0.04));
     }
-    CHECK(static_cast<double>(simulate(holds).gpu.peak_allocated.count()) ==
+    CHECK(static_cast<double>(simulator::simulate(holds).gpu.peak_allocated.count()) ==
           Approx(predict(holds).gpu.peak_allocated.count()).epsilon(0.05));
   }
 }

@@ -25,11 +25,11 @@ namespace {
 
 struct Planned {
   Plan plan;
-  std::vector<KitFile> files;
+  std::vector<tuner::KitFile> files;
 
   // On top or in kit/.
-  const KitFile* file(std::string_view path) const {
-    const auto found = std::find_if(files.begin(), files.end(), [&](const KitFile& file) {
+  const tuner::KitFile* file(std::string_view path) const {
+    const auto found = std::find_if(files.begin(), files.end(), [&](const tuner::KitFile& file) {
       return file.path == path || file.path == "kit/" + std::string(path);
     });
     return found == files.end() ? nullptr : &*found;
@@ -44,8 +44,8 @@ Planned planned(const char* document) {
   const Scenario scenario = parse_scenario(parse_json(document, "test").root, "test");
   Planned result;
   result.plan = resolve(scenario);
-  result.files =
-      make_kit(result.plan, scenario_document(result.plan, scenario), simulate(result.plan, {}));
+  result.files = tuner::make_kit(
+      result.plan, scenario_document(result.plan, scenario), simulator::simulate(result.plan, {}));
   return result;
 }
 
@@ -88,7 +88,7 @@ TEST_CASE("NCCL's transports are switched off where the user said that they are 
 TEST_CASE("three files lie on top of a kit, and of one without scripts these alone") {
   const auto on_top = [](const Planned& kit) {
     std::vector<std::string> names;
-    for (const KitFile& file : kit.files) {
+    for (const tuner::KitFile& file : kit.files) {
       if (!file.path.starts_with("kit/")) names.push_back(file.path);
     }
     std::sort(names.begin(), names.end());
@@ -127,15 +127,16 @@ TEST_CASE("the user's own file stays in a kit: data, rates, schedule, epochs, ou
   const Scenario scenario = parse_scenario(
       parse_json(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G"})", "test").root, "test");
   const Plan plan = resolve(scenario);
-  OwnTraining own;
-  own.form = Form::llama_factory;
+  tuner::OwnTraining own;
+  own.form = tuner::Form::llama_factory;
   own.settings = {{"dataset", "alpaca_zh"},
                   {"template", "qwen"},
                   {"learning_rate", 3e-6},
                   {"lr_scheduler_type", "cosine"},
                   {"output_dir", "saves/mine"}};
   Planned kit;
-  kit.files = make_kit(plan, scenario_document(plan, scenario), simulate(plan, {}), own);
+  kit.files =
+      tuner::make_kit(plan, scenario_document(plan, scenario), simulator::simulate(plan, {}), own);
   const std::string yaml = kit.text("llamafactory.yaml");
   for (const char* line : {"dataset: alpaca_zh",
                            "template: qwen",
@@ -289,8 +290,8 @@ TEST_CASE("a drive's path stands in the kit as it was said, whatever a shell or 
     document["ds_config"]["zero_optimization"]["offload_param"]["nvme_path"] = path;
     const Planned kit = planned(document.dump().c_str());
     INFO(path);
-    CHECK(has(kit.text("docker-compose.yml"), "source: " + compose_string(path) + "\n"));
-    CHECK(has(kit.text("docker-compose.yml"), "target: " + compose_string(path) + "\n"));
+    CHECK(has(kit.text("docker-compose.yml"), "source: " + tuner::compose_string(path) + "\n"));
+    CHECK(has(kit.text("docker-compose.yml"), "target: " + tuner::compose_string(path) + "\n"));
     const Json written = parse_json(kit.text("ds_config.json"), "ds_config.json").root;
     CHECK(*written.find("zero_optimization")->find("offload_param")->find("nvme_path") ==
           Json(path));
@@ -301,14 +302,14 @@ TEST_CASE("hosts that no launcher takes are in no kit, whoever named them") {
   const Scenario scenario = parse_scenario(
       parse_json(R"({"model":"llama-3.2-1b","cluster":"2x4xA100-80G"})", "test").root, "test");
   Plan plan = resolve(scenario);
-  const StepResult result = simulate(plan, {});
+  const StepResult result = simulator::simulate(plan, {});
   const Json document = scenario_document(plan, scenario);
   plan.cluster.hosts = {"root@gpu-1.example.com", "node_2"};
-  const std::vector<KitFile> files = make_kit(plan, document, result);
+  const std::vector<tuner::KitFile> files = tuner::make_kit(plan, document, result);
   const auto text = [&](std::string_view path) {
     return std::find_if(files.begin(),
                         files.end(),
-                        [&](const KitFile& file) {
+                        [&](const tuner::KitFile& file) {
                           return file.path == path || file.path == "kit/" + std::string(path);
                         })
         ->text;
@@ -320,7 +321,7 @@ TEST_CASE("hosts that no launcher takes are in no kit, whoever named them") {
        {"node$(touch${IFS}x)", "", "-oProxyCommand=x", "a b", "a\nb", "fe80::1"}) {
     plan.cluster.hosts = {host, "node_2"};
     INFO(host);
-    CHECK_THROWS_AS(make_kit(plan, document, result), InputError);
+    CHECK_THROWS_AS(tuner::make_kit(plan, document, result), InputError);
   }
 }
 
@@ -441,7 +442,7 @@ TEST_CASE("hosts of a hostfile are in the kit of its scenario") {
   const Json document = scenario_document(plan, scenario);
   const Plan again = resolve(parse_scenario(document, "kit"));
   CHECK(again.cluster.hosts == std::vector<std::string>{"gpu-a", "gpu-b"});
-  CHECK(hostfile_text(again.cluster) == "gpu-a slots=4\ngpu-b slots=4\n");
+  CHECK(tuner::hostfile_text(again.cluster) == "gpu-a slots=4\ngpu-b slots=4\n");
 }
 
 TEST_CASE("the pages of a kit are Chinese for who asks in Chinese") {
@@ -457,7 +458,7 @@ TEST_CASE("the pages of a kit are Chinese for who asks in Chinese") {
                                    "offload_optimizer":{"device":"cpu"}}}})"}) {
     const Planned kit = planned(document);
     for (const char* page : {"PLAN.md", "OVERLAY.md"}) {
-      std::istringstream lines(Translation(Language::zh).text(kit.page(page)));
+      std::istringstream lines(cli::Translation(cli::Language::zh).text(kit.page(page)));
       bool fenced = false;
       for (std::string line; std::getline(lines, line);) {
         if (line.starts_with("```")) fenced = !fenced;
@@ -483,6 +484,7 @@ TEST_CASE("the Trainer's line has what the plan depends on") {
 }
 
 TEST_CASE("shell's \"$@\" is no name of a template") {
-  KitValues values = kit_values(planned(R"({"model":"llama-3.2-1b","cluster":"1xA100-80G"})").plan);
-  CHECK(has(filled_in("run.sh.in", values), "\"$script\" \"$@\"\n"));
+  tuner::KitValues values =
+      tuner::kit_values(planned(R"({"model":"llama-3.2-1b","cluster":"1xA100-80G"})").plan);
+  CHECK(has(tuner::filled_in("run.sh.in", values), "\"$script\" \"$@\"\n"));
 }

@@ -152,8 +152,8 @@ TEST_CASE("sh and bash read the words that were quoted, and execute nothing of t
   std::string always = "printf '%s\\0'";
   std::string where_needed = always;
   for (const std::string& text : hostile()) {
-    always += " " + sh_quoted(text);
-    where_needed += " " + sh_word(text);
+    always += " " + tuner::sh_quoted(text);
+    where_needed += " " + tuner::sh_word(text);
   }
   sandbox.write("always.sh", always + "\n");
   sandbox.write("needed.sh", where_needed + "\n");
@@ -163,13 +163,13 @@ TEST_CASE("sh and bash read the words that were quoted, and execute nothing of t
     CHECK(split(sandbox.run(shell + " needed.sh")) == hostile());
   }
   CHECK_FALSE(sandbox.executed());
-  CHECK(sh_word("node-1") == "node-1");
-  CHECK(sh_word("My Models/7b") == "'My Models/7b'");
+  CHECK(tuner::sh_word("node-1") == "node-1");
+  CHECK(tuner::sh_word("My Models/7b") == "'My Models/7b'");
 }
 
 TEST_CASE("a file's name that looks like an option is given as a file") {
-  CHECK(sh_path("-rf") == "'./-rf'");
-  CHECK(sh_path("/local nvme") == "'/local nvme'");
+  CHECK(tuner::sh_path("-rf") == "'./-rf'");
+  CHECK(tuner::sh_path("/local nvme") == "'/local nvme'");
 }
 
 TEST_CASE("YAML reads the strings that were written, as strings and each in its place") {
@@ -180,7 +180,7 @@ TEST_CASE("YAML reads the strings that were written, as strings and each in its 
   const Sandbox sandbox;
   std::string document = "---\n";
   for (std::size_t i = 0; i < hostile().size(); ++i) {
-    document += "k" + std::to_string(i) + ": " + yaml_string(hostile()[i]) + "\n";
+    document += "k" + std::to_string(i) + ": " + tuner::yaml_string(hostile()[i]) + "\n";
   }
   sandbox.write("values.yaml", document);
   const std::string answer = sandbox.run(
@@ -188,27 +188,27 @@ TEST_CASE("YAML reads the strings that were written, as strings and each in its 
   const Json values = parse_json(answer, "PyYAML").root;
   REQUIRE(values.members().size() == hostile().size());
   for (std::size_t i = 0; i < hostile().size(); ++i) {
-    INFO(hostile()[i] << " as " << yaml_string(hostile()[i]));
+    INFO(hostile()[i] << " as " << tuner::yaml_string(hostile()[i]));
     const Json* value = values.find("k" + std::to_string(i));
     REQUIRE(value != nullptr);
     CHECK(*value == Json(hostile()[i]));
   }
-  CHECK(yaml_string("q_proj") == "q_proj");
-  CHECK(yaml_string("/local_nvme") == "/local_nvme");
-  CHECK(yaml_string("123") == "\"123\"");
+  CHECK(tuner::yaml_string("q_proj") == "q_proj");
+  CHECK(tuner::yaml_string("/local_nvme") == "/local_nvme");
+  CHECK(tuner::yaml_string("123") == "\"123\"");
 }
 
 TEST_CASE("docker compose fills in nothing of a value") {
-  CHECK(compose_string("/a$HOME/${B}$$") == "\"/a$$HOME/$${B}$$$$\"");
-  CHECK(compose_string("/local_nvme") == "/local_nvme");
+  CHECK(tuner::compose_string("/a$HOME/${B}$$") == "\"/a$$HOME/$${B}$$$$\"");
+  CHECK(tuner::compose_string("/local_nvme") == "/local_nvme");
 }
 
 TEST_CASE("Markdown shows names as they are, in their line") {
-  CHECK(markdown_text("llama-2-7b") == "llama-2-7b");
-  CHECK(markdown_text("a_b stays, _a_ does not") == "a_b stays, \\_a\\_ does not");
-  CHECK(markdown_text("x\n# y") == "x\\\\x0a# y");
-  CHECK(markdown_text("# y") == "\\# y");
-  CHECK(markdown_text("<img src=x>") == "\\<img src=x>");
-  CHECK(markdown_text("[a](http://b) | `c`") == "\\[a\\](http://b) \\| \\`c\\`");
-  CHECK(markdown_text("\u202e") == "\\\\u202e");
+  CHECK(tuner::markdown_text("llama-2-7b") == "llama-2-7b");
+  CHECK(tuner::markdown_text("a_b stays, _a_ does not") == "a_b stays, \\_a\\_ does not");
+  CHECK(tuner::markdown_text("x\n# y") == "x\\\\x0a# y");
+  CHECK(tuner::markdown_text("# y") == "\\# y");
+  CHECK(tuner::markdown_text("<img src=x>") == "\\<img src=x>");
+  CHECK(tuner::markdown_text("[a](http://b) | `c`") == "\\[a\\](http://b) \\| \\`c\\`");
+  CHECK(tuner::markdown_text("\u202e") == "\\\\u202e");
 }
