@@ -1,20 +1,40 @@
 // zeroplan.report/1 (docs/report.md).
 #include <algorithm>
 #include <set>
+#include <string>
 
 #include <fmt/format.h>
 
 #include "cli/cost_options.hpp"
 #include "cli/language/translation.hpp"
-#include "cli/launch_line.hpp"
 #include "cli/report/report_data.hpp"
 #include "cli/report/step_timeline.hpp"
 #include "cli/table.hpp"
 #include "model/hardware/cluster.hpp"
+#include "model/plan/plan.hpp"
 #include "model/predict/io_step_result.hpp"
+#include "tuner/kit/trainer_line.hpp"
 
 namespace zeroplan::cli {
 namespace {
+
+std::string launcher(const Plan& plan) {
+  const Cluster& cluster = plan.cluster;
+  if (plan.workload.engine != TrainingEngine::deepspeed) {
+    return "torchrun --nproc_per_node " + std::to_string(cluster.gpus_per_node());
+  }
+  return cluster.nodes > 1 ? "deepspeed --hostfile hostfile"
+                           : "deepspeed --num_gpus " + std::to_string(cluster.gpus_per_node());
+}
+
+// "deepspeed --num_gpus 8 train.py --deepspeed ds_config.json --per_device_train_batch_size 4 ..."
+std::string launch_line(const Plan& plan) {
+  const std::string start = launcher(plan) + " train.py ";
+  if (plan.workload.frontend == Frontend::native) {
+    return start + "--deepspeed --deepspeed_config ds_config.json";
+  }
+  return start + tuner::trainer_arguments(plan);
+}
 
 Json texts(const std::vector<Phrase>& lines, const Translation& words) {
   Json list = Json::array();

@@ -1,15 +1,37 @@
 #include "model/cost/coefficients.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/check.hpp"
 #include "base/embedded.hpp"
-#include "base/enumerator_names.hpp"
 #include "base/json.hpp"
 
 namespace zeroplan {
 namespace {
+
+// "pcie_copy_efficiency" for Coefficient::pcie_copy_efficiency; by the compiler's text of the
+// function, which GCC and clang end with "V = namespace::Enum::name" and "]" or ";".
+template <auto V>
+consteval std::string_view enumerator_name() {
+  std::string_view text = __PRETTY_FUNCTION__;
+  text.remove_prefix(text.find("V = ") + 4);
+  text = text.substr(0, text.find_first_of(";]"));
+  return text.substr(text.rfind(':') + 1);
+}
+
+// The names of the first `Count` enumerators, which are numbered from 0.
+template <typename Enum, std::size_t Count>
+consteval std::array<std::string_view, Count> enumerator_names() {
+  return []<std::size_t... I>(std::index_sequence<I...>) {
+    return std::array{enumerator_name<static_cast<Enum>(I)>()...};
+  }
+  (std::make_index_sequence<Count>());
+}
 
 constexpr auto kNames = enumerator_names<Coefficient, kCoefficientCount>();
 

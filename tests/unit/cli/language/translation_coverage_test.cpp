@@ -47,7 +47,7 @@ constexpr std::array kLeftOut = {
     "cli/doctor/probe.cpp",                        // the same
     "cli/foreign_flags.cpp",                       // flags as they are typed
     "cli/from/launch.cpp",                         // options of launchers
-    "cli/launch_line.cpp",                         // a command line
+    "cli/report/report_json.cpp",                  // a command line
     "cli/lint_formats.cpp",                        // documents of other programs
     "cli/models_command.cpp",                      // commands that speak English
     "cli/gpus_command.cpp",
