@@ -25,7 +25,7 @@ _MADE_OF_DATA = {"tensor", "as_tensor"}
 _MOVED = {"to", "cuda", *_MADE_OF_DATA}
 _BROUGHT = {"cpu", "to", "copy_", "tolist"}  # to the host
 _KEPT = {"__get__", "empty", "empty_like", "detach"}
-_SHAPED = {"unique", "_unique2"}  # of a mask: counts.py
+_SHAPED = {"unique", "_unique2", "unique_consecutive", "_consecutive_return_output"}  # of a mask: counts.py
 _MADE_LIKE = {"new_zeros", "new_empty"}  # of a large tensor's kind: as memory is
 
 
@@ -112,7 +112,10 @@ class _Values:
         torch = self.torch
         if not args or not all(self.has_values(a) for a in args if isinstance(a, torch.Tensor)):
             return None
-        func(*args, **kwargs)  # for what it allocates
+        try:
+            func(*args, **kwargs)  # for what it allocates
+        except RuntimeError:  # so many results as nobody has counted
+            pass
         done = func(*[self.of_host(a) if isinstance(a, torch.Tensor) else a for a in args], **kwargs)
         return tuple(map(self.to_card, done)) if isinstance(done, tuple) else self.to_card(done)
 
@@ -215,6 +218,12 @@ def leave(torch):
         _kept.pop().__exit__(None, None, None)
 
 
+def _of_its_shape(torch, func, args, kwargs):
+    """A tensor of the GPU as the function's result is, whose values nobody computed."""
+    made = func(*[a.to("meta") if isinstance(a, torch.Tensor) else a for a in args], **kwargs)
+    return torch.empty_like(made, device="cuda")
+
+
 def install(torch):
     from torch.overrides import TorchFunctionMode
 
@@ -246,10 +255,10 @@ def install(torch):
                 return out
             try:
                 out = func(*args, **kwargs)
-            except RuntimeError as error:  # kernels that PyTorch compiles when they are called: erfinv, digamma and more
+            except RuntimeError as error:  # kernels that PyTorch compiles when they are called: erfinv, digamma, prod and more
                 if "NVRTC" not in str(error):
                     raise
-                out = args[0] if name.endswith("_") else torch.empty_like(args[0])
+                out = args[0] if name.endswith("_") else _of_its_shape(torch, func, args, kwargs)
             if name in unknown.ASKED:
                 out = unknown.ask(out, name, args, values.has_values)
             elif type(out) is torch.Tensor and out.device.type == "cpu":
