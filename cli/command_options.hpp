@@ -354,6 +354,10 @@ inline constexpr std::array kTraceOptions = {
     OptionInfo{"--attention", "", "eager|sdpa", "attn_implementation (the model's own)"},
     OptionInfo{
         "--freeze", "", "NAME ...", "parameters or modules that do not train; may be repeated"},
+    OptionInfo{"--images", "", "N", "images in each sequence"},
+    OptionInfo{"--image-size", "", "WxH", "of the images, in pixels (1024x1024)"},
+    OptionInfo{
+        "--micro-batch-size", "", "N", "the batch, where the class loops over its images (1)"},
     OptionInfo{"--batches", "", "A,B,C", "the batches it is run with (2,3,5)"},
     OptionInfo{"--sequences", "", "A,B,C", "the sequence lengths (128,256,512)"},
     OptionInfo{"--family",

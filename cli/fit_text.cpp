@@ -415,13 +415,9 @@ std::string strategies_text(const tuner::FitAnswer& answer, bool all, const Tran
          words.text(hint);
 }
 
-Phrase headroom_text(const tuner::FitAnswer& answer, const tuner::StrategyResult& best) {
+Phrase room_text(const tuner::FitAnswer& answer, const tuner::StrategyResult& best) {
   Phrase text;
-  if (answer.headroom) {
-    text = phrase("  headroom     micro-batch up to {}, or sequences up to {} tokens\n",
-                  answer.headroom->largest_micro_batch,
-                  answer.headroom->longest_sequence);
-  }
+  if (answer.headroom) text = headroom_text(*answer.headroom, best.plan);
   if (best.result.at_network.empty()) return text;
   std::string speeds;
   for (const NetworkAlternative& alternative : best.result.at_network) {
@@ -443,7 +439,7 @@ std::string fit_text(const tuner::FitAnswer& answer, bool all, const Translation
   if (answer.recommended) {
     Phrase about = yes_text(answer);
     about += job_lines(best.result.job);
-    about += headroom_text(answer, best) + one_node_text(answer) + runners_up_text(answer) +
+    about += room_text(answer, best) + one_node_text(answer) + runners_up_text(answer) +
              host_memory_text(answer);
     if (const Phrase lines = tuner::trainer_lines(best.plan); !lines.empty())
       about += Phrase("\n").append(lines);

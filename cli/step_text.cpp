@@ -101,4 +101,13 @@ Phrase at_limit_text(const StepResult& result) {
       share);
 }
 
+Phrase headroom_text(const tuner::Headroom& headroom, const Plan& plan) {
+  if (tuner::most_micro_batch(*plan.model) < tuner::kMostMicroBatch) {
+    return phrase("  headroom     sequences up to {} tokens\n", headroom.longest_sequence);
+  }
+  return phrase("  headroom     micro-batch up to {}, or sequences up to {} tokens\n",
+                headroom.largest_micro_batch,
+                headroom.longest_sequence);
+}
+
 }  // namespace zeroplan::cli

@@ -6,6 +6,7 @@
 #include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
+#include "tuner/headroom.hpp"
 #include "tuner/fit_answer.hpp"
 
 namespace zeroplan::cli {
@@ -37,5 +38,8 @@ Phrase generation_text(const Plan& plan);
 // For a plan that fills its GPU, or whose allocator gives memory back in every step: what that
 // costs. Else nothing.
 Phrase at_limit_text(const StepResult& result);
+
+// The line "headroom" of a configuration; a model that was traced with one micro-batch has that.
+Phrase headroom_text(const tuner::Headroom& headroom, const Plan& plan);
 
 }  // namespace zeroplan::cli

@@ -84,6 +84,19 @@ std::vector<std::string> names_of(const Arguments& arguments) {
   return names;
 }
 
+// What the options say that are a scenario's keys elsewhere.
+Scenario question_of(const Arguments& arguments) {
+  Scenario question;
+  for (const ScenarioKey key :
+       {ScenarioKey::images, ScenarioKey::image_size, ScenarioKey::micro_batch_size}) {
+    const ScenarioKeyInfo& row = info(key);
+    if (const auto said = arguments.text(std::string(row.flag.substr(2)))) {
+      question.set(key, parse_flag(row, *said), {kCommandLine, std::string(row.flag)});
+    }
+  }
+  return question;
+}
+
 rehearsal::TraceRequest request_of(const Arguments& arguments,
                                    const rehearsal::ScratchFolder& scratch) {
   rehearsal::TraceRequest request;
@@ -112,6 +125,9 @@ rehearsal::TraceRequest request_of(const Arguments& arguments,
                       "flash-attn's kernels do not run without a GPU"});
   }
   request.frozen = names_of(arguments);
+  const ModelUse use = model_use_of(question_of(arguments), ExpertLayout::modules);
+  request.images = use.images;
+  request.batch = use.micro_batch_size;
   request.batches = sizes_of(arguments, "batches");
   request.sequences = sizes_of(arguments, "sequences");
   const auto config =

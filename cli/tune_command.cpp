@@ -137,9 +137,7 @@ Phrase best_text(const tuner::TuneAnswer& answer,
                    answer.faster_with->tokens_per_second);
   }
   if (answer.headroom) {
-    text += phrase("  headroom     micro-batch up to {}, or sequences up to {} tokens\n",
-                   answer.headroom->largest_micro_batch,
-                   answer.headroom->longest_sequence);
+    text += headroom_text(*answer.headroom, plan);
   }
   if (answer.fewest_gpus) {
     text += phrase("  fewest GPUs  {} of this kind can do it with some point of the space\n",

@@ -17,6 +17,7 @@
 #include "base/fingerprint.hpp"
 #include "base/output_file.hpp"
 #include "model/families/hf_config.hpp"
+#include "model/families/traced_document.hpp"
 #include "model/plan/plan.hpp"
 #include "rehearsal/cache.hpp"
 #include "rehearsal/embedded.hpp"
@@ -38,14 +39,16 @@ struct UnknownModel {
 std::optional<UnknownModel> unknown_model_of(const Json& said,
                                              const std::string& file,
                                              const ModelUse& use) {
+  const bool with_images = use.images.count > 0;  // a class that is known is known without them
   if (said.is_object()) {
-    if (is_planned(said, use)) return std::nullopt;
+    if (is_traced_document(said) || (!with_images && is_planned(said, use))) return std::nullopt;
     return UnknownModel{"a config", "", said};
   }
   if (!said.is_string()) return std::nullopt;
   const std::string& text = said.as_string();
   const std::optional<Json> config = config_of_path(text, file);
-  if (!config || is_planned(*config, use)) return std::nullopt;
+  if (!config || is_traced_document(*config)) return std::nullopt;
+  if (!with_images && is_planned(*config, use)) return std::nullopt;
   std::error_code none;
   return UnknownModel{text, fs::is_directory(text, none) ? text : "", *config};
 }
@@ -83,7 +86,13 @@ fs::path place_of(const UnknownModel& model,
                                       std::string_view(request.attention)}) {
     add(key, part);
   }
-  key.add(static_cast<std::uint64_t>(request.longer_than));
+  for (const std::int64_t number : {request.longer_than,
+                                    request.images.count,
+                                    request.images.width,
+                                    request.images.height,
+                                    request.batch}) {
+    key.add(static_cast<std::uint64_t>(number));
+  }
   add(key, model.config.dump());
   for (const EmbeddedFile& file : rehearsal::rehearsal_files()) {
     if (file.path.find("/zeroplan_trace/") != std::string_view::npos) add(key, file.text);
@@ -150,6 +159,8 @@ std::optional<TracedModel> traced_if_unknown(const Json& said,
   request.python = python;
   request.seconds = kSeconds;
   request.attention = use.attention;
+  request.images = use.images;
+  if (use.images.count > 0) request.batch = use.micro_batch_size;
   stay_between_windows(request, model->config, use.sequence_length);
   const fs::path place = place_of(*model, *releases, request);
   std::error_code none;
@@ -159,9 +170,14 @@ std::optional<TracedModel> traced_if_unknown(const Json& said,
                        place.string()};
   }
   log << words.text(
-             phrase("{} is of a class that zeroplan does not know: asking the class in {}, once",
-                    printable(model->name),
-                    *releases))
+             use.images.count > 0
+                 ? phrase("{} with images: asking its class in {}, once",
+                          printable(model->name),
+                          *releases)
+                 : phrase(
+                       "{} is of a class that zeroplan does not know: asking the class in {}, once",
+                       printable(model->name),
+                       *releases))
       << "\n";
   log.flush();
   try {

@@ -59,6 +59,8 @@ constexpr std::array kTexts = {
     TextField{ScenarioKey::optimizer_implementation, &Said1::optimizer_implementation},
     TextField{ScenarioKey::dataset, &Said1::dataset},
     TextField{ScenarioKey::lengths, &Said1::lengths},
+    TextField{ScenarioKey::image_size, &Said1::image_size},
+    TextField{ScenarioKey::freeze, &Said1::freeze},
     TextField{ScenarioKey::trainer, &Said1::trainer},
     TextField{ScenarioKey::models, &Said1::models},
     TextField{ScenarioKey::evaluation, &Said1::evaluation},
@@ -80,7 +82,8 @@ constexpr std::array kNumbers = {
     NumberField{ScenarioKey::dataloader_num_workers, &Said1::dataloader_num_workers},
     NumberField{ScenarioKey::pipeline_parallel, &Said1::pipeline_parallel},
     NumberField{ScenarioKey::tensor_parallel, &Said1::tensor_parallel},
-    NumberField{ScenarioKey::sequence_parallel, &Said1::sequence_parallel}};
+    NumberField{ScenarioKey::sequence_parallel, &Said1::sequence_parallel},
+    NumberField{ScenarioKey::images, &Said1::images}};
 constexpr std::array kSwitches = {
     SwitchField{ScenarioKey::checkpoint_reentrant, &Said1::checkpoint_reentrant},
     SwitchField{ScenarioKey::fused_loss, &Said1::fused_loss},

@@ -18,6 +18,7 @@
 
 #include "base/phrase.hpp"
 #include "base/units.hpp"
+#include "model/images.hpp"
 
 namespace zeroplan {
 
@@ -131,6 +132,8 @@ struct ModelUse {
   std::string attention;  // transformers' name, of a recorded class; empty: the class's default
   // Tokens: on which side of the config's windows the sequences of a recorded class are.
   std::int64_t sequence_length = kUsualSequence;
+  Images images;                      // a class that takes them is traced with them
+  std::int64_t micro_batch_size = 1;  // at which it is, where it loops over the images of a batch
 };
 
 // Prefixes of the two in their parameters' names.

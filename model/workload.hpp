@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/enum_names.hpp"
+#include "model/images.hpp"
 #include "model/optimizer_implementation.hpp"
 #include "model/quantization.hpp"
 
@@ -101,6 +102,8 @@ struct Dataset {
 
 struct Workload {
   std::int64_t sequence_length = 2048;
+  Images images;
+  std::string freeze;  // names of what does not train, with commas (families/freeze.hpp)
   std::int64_t micro_batch_size = 1;
   std::int64_t gradient_accumulation_steps = 1;
   Method method = Method::full;

@@ -49,6 +49,11 @@ Json question(const TraceRequest& request, const fs::path& folder) {
   add("attention", request.attention);
   if (request.longer_than > 0) said["longer_than"] = request.longer_than;
   if (request.at_most > 0) said["at_most"] = request.at_most;
+  if (request.images.count > 0) {
+    said["images"] = request.images.count;
+    said["image_size"] = numbers({request.images.width, request.images.height});
+    said["batch"] = request.batch;
+  }
   if (request.seconds) said["seconds"] = *request.seconds;
   if (!request.batches.empty()) said["batches"] = numbers(request.batches);
   if (!request.sequences.empty()) said["sequences"] = numbers(request.sequences);

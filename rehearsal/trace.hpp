@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.hpp"
+#include "model/transformer.hpp"
 
 namespace zeroplan::rehearsal {
 
@@ -23,7 +24,9 @@ struct TraceRequest {
   // The usual sequences are longer than the first and at most as long as the second, where the
   // model runs other operations beyond (windows); 0: no bound.
   std::int64_t longer_than = 0, at_most = 0;
-  bool family = false;  // `model` is a model_type: all its configs as zeroplan.family/1
+  Images images;           // that each sequence has
+  std::int64_t batch = 1;  // at which it is traced where the class loops over its images
+  bool family = false;     // `model` is a model_type: all its configs as zeroplan.family/1
   bool trust_remote_code = false;
   std::optional<std::int64_t> seconds;  // it may take; absent: as long as it takes
 };

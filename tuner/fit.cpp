@@ -170,7 +170,7 @@ Headroom headroom_of(const Question& question,
   };
   const auto find_largest = [&] {
     headroom.largest_micro_batch = largest_played(
-        workload.micro_batch_size, kMostMicroBatch, [&](std::int64_t micro_batch, bool play) {
+        workload.micro_batch_size, most_micro_batch(*chosen.plan.model), [&](std::int64_t micro_batch, bool play) {
           return fits(question, micro_batch, play);
         });
   };

@@ -84,6 +84,7 @@ Question ask(const Scenario& scenario) {
   question.scenario = scenario;
   question.prepared = prepare(scenario);
   const Prepared& parts = question.prepared;
+  keep_traced_batch(question.scenario, *parts.model, kFit);
   keep_from_accumulating(
       question.scenario, leaves_stage_open(scenario) ? at_stage_0(parts) : parts, kFit);
   // Says what is wrong with the words of who asks.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/graph/traced_graph.hpp"
+
 namespace zeroplan::tuner {
 
 std::int64_t sequence_limit(const Model& model) {
@@ -26,10 +28,16 @@ std::int64_t largest_that_fits(std::int64_t most, const std::function<bool(std::
   return good;
 }
 
+std::int64_t most_micro_batch(const Model& model) {
+  const TracedGraph* traced = traced_graph_of(model);
+  return traced == nullptr || traced->batch == 0 ? kMostMicroBatch : traced->batch;
+}
+
 std::int64_t largest_played(std::int64_t known,
                             std::int64_t most,
                             const std::function<bool(std::int64_t, bool)>& fits) {
-  const std::int64_t near = largest_that_fits(most, [&](std::int64_t n) { return fits(n, false); });
+  const std::int64_t near = largest_that_fits(
+      most, [&](std::int64_t n) { return n <= known || fits(n, false); });
   const std::int64_t start = std::max(known, near);
   constexpr std::int64_t kPart = 32;
   std::int64_t step = std::max<std::int64_t>(1, start / kPart);

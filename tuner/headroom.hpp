@@ -16,6 +16,10 @@ struct Headroom {
 inline constexpr std::int64_t kSequenceQuantum = 128;  // sequences go in steps of so many tokens
 inline constexpr std::int64_t kMostMicroBatch = 4096;
 
+// The one that it was traced with, where its class loops over the images of a
+// batch.
+std::int64_t most_micro_batch(const Model& model);
+
 // Tokens beyond which no sequence of the model is looked for: its learned positions, else 2^20.
 std::int64_t sequence_limit(const Model& model);
 

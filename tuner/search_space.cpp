@@ -69,6 +69,7 @@ SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request,
   DsConfig stage;
   stage.set(Knob::zero_stage, std::int64_t{0});
   alone.ds_config = std::make_shared<const DsConfig>(stage);
+  keep_traced_batch(scenario_, *alone.model, kTune);
   if (request.accumulations.empty()) keep_from_accumulating(scenario_, alone, kTune);
   const Plan any = resolve(scenario_, alone);
   optimizer_ = any.workload.optimizer;

@@ -111,6 +111,9 @@ struct Scenario {
   std::optional<std::int64_t> sequence_parallel{};
   std::optional<std::string> dataset{};
   std::optional<std::string> lengths{};     // a file with the tokens of each sample
+  std::optional<std::int64_t> images{};     // in each sequence
+  std::optional<std::string> image_size{};  // "1024x768", pixels
+  std::optional<std::string> freeze{};      // "vision,projector", or names of modules
   std::optional<std::string> trainer{};     // sft, dpo, kto, grpo, ppo, or {"dpo": {}}
   std::optional<std::string> models{};      // beside the trained one: "reference", "[{...}]"
   std::optional<std::string> evaluation{};  // loss, logits, or {"logits": {}}

@@ -247,11 +247,13 @@ Model recorded_model(const std::string& model_type,
   model.name = file;
   take_stored_dtype(model, config);
   model.lengths = recorded->lengths;
-  if (config.find("vision_config") != nullptr || config.find("audio_config") != nullptr) {
+  const bool sees = config.find("vision_config") != nullptr;
+  if (sees || config.find("audio_config") != nullptr) {
     model.notes.push_back(
         "batches of text alone: the towers for images and sound hold their weights, trained as the "
         "others are, and are not run");
   }
+  if (sees) model.notes.push_back("--images N plans N images in each sequence");
   return model;
 }
 

@@ -378,6 +378,27 @@ void note_routed(const TracedGraph& graph, Model& model) {
 
 }  // namespace
 
+namespace {
+
+// What the document was traced with; a class that loops over images has sizes of one batch alone.
+void read_images(TracedReader& reader, const Json& document, TracedGraph& graph) {
+  const Json* images = document.find("images");
+  if (images == nullptr) return;
+  constexpr std::int64_t kMost = 1'000'000;
+  const auto number = [&](std::string_view key) {
+    return reader.integer(*images, key, "/images", 1, kMost);
+  };
+  graph.images = {number("count"), number("width"), number("height")};
+  graph.image_tokens = number("tokens");
+  const Json* traced = document.find("traced");
+  const Json* batches = traced == nullptr ? nullptr : traced->find("batches");
+  if (batches == nullptr || !batches->is_array() || batches->items().size() != 1) return;
+  const Json& only = batches->items().front();
+  if (only.is_integer() && only.as_integer() > 0) graph.batch = only.as_integer();
+}
+
+}  // namespace
+
 bool is_traced_document(const Json& document) {
   const Json* schema = document.find("schema");
   return schema != nullptr && schema->is_string() &&
@@ -409,6 +430,7 @@ Model read_traced_document(const Json& document,
   graph.attention = optional_text(document, "attention");
   if (graph.attention.starts_with("flash")) graph.attention = "flash";
   graph.recorded = recorded;
+  read_images(reader, document, graph);
   graph.inputs = named_tensors(reader, document, "inputs");
   graph.buffers = named_tensors(reader, document, "buffers");
   constexpr std::int64_t kMostSlots = 100'000;

@@ -133,8 +133,8 @@ StorageId resolve(const ModelGraph& graph, std::int32_t instance, std::int32_t s
     }
     for (const SharedUse& use : block.shared) {
       const SharedTensor& shared = graph.shared[static_cast<std::size_t>(use.slot)];
-      if (use.produced && use.gradient == storage) {
-        return {shared.gradient_maker, shared.gradient_storage};
+      if (use.produced && use.gradient == storage && shared.gradient_maker >= 0) {
+        return resolve(graph, shared.gradient_maker, shared.gradient_storage);  // perhaps passed on
       }
       if (use.storage != storage) continue;
       return {shared.producer, shared.storage};

@@ -85,9 +85,12 @@ struct NamedTensor {
 };
 
 struct TracedGraph {
-  std::string source;     // "transformers 5.17.0", "my_model.py"
-  std::string attention;  // attn_implementation; empty: the model's own code
-  bool recorded = false;  // made for a config.json, of which transformers builds the model
+  std::string source;             // "transformers 5.17.0", "my_model.py"
+  std::string attention;          // attn_implementation; empty: the model's own code
+  bool recorded = false;          // made for a config.json, of which transformers builds the model
+  Images images;                  // that it was traced with
+  std::int64_t image_tokens = 0;  // that each of them takes of its sequence
+  std::int64_t batch = 0;         // the only one that its sizes are of; 0: of every batch
   std::vector<NamedTensor> inputs, buffers;
   std::int32_t slots = 0;
   std::vector<TracedBlock> blocks;

@@ -149,6 +149,10 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared);
 bool trainer_asks_for_fused(const Software& software);
 // What the model's class is asked for in this scenario.
 ModelUse model_use_of(const Scenario& scenario, ExpertLayout experts);
+
+// A search tries no other micro-batch than the one that the model was traced with, where its class
+// loops over the images of a batch.
+void keep_traced_batch(Scenario& scenario, const Model& model, const Origin& searcher);
 // Reads model and cluster of a scenario once.
 Prepared prepare(const Scenario& scenario);
 // The profile a scenario names or holds; null without one. Throws InputError for a bad one.

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/check.hpp"
+#include "model/families/freeze.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/families/litgpt.hpp"
 #include "model/families/megatron.hpp"
@@ -62,6 +63,11 @@ ModelUse model_use_of(const Scenario& scenario, ExpertLayout experts) {
   if (sequence != nullptr && sequence->value.is_integer()) {
     use.sequence_length = sequence->value.as_integer();
   }
+  const ExplicitValue* batch = scenario.find(ScenarioKey::micro_batch_size);
+  if (batch != nullptr && batch->value.is_integer()) {
+    use.micro_batch_size = batch->value.as_integer();
+  }
+  use.images = images_of(scenario);
   return use;
 }
 
@@ -79,8 +85,14 @@ std::shared_ptr<const Model> load_model_of(const Scenario& scenario, ExpertLayou
                       "nothing",
                       "zeroplan models lists the names"});
   }
-  return std::make_shared<const Model>(load_model(
-      said->value, said->origin.file, said->origin.pointer, model_use_of(scenario, experts)));
+  Model model = load_model(
+      said->value, said->origin.file, said->origin.pointer, model_use_of(scenario, experts));
+  if (const ExplicitValue* frozen = scenario.find(ScenarioKey::freeze)) {
+    freeze(model,
+           frozen->value.as_string(),
+           {.file = frozen->origin.file, .pointer = frozen->origin.pointer});
+  }
+  return std::make_shared<const Model>(std::move(model));
 }
 
 // Beyond a window a recorded class is another, and with another attention.
@@ -488,6 +500,8 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   resolve_sequence(r);
   resolve_degrees(r);
   resolve_sequence_parallel(r);
+  r.plan.workload.freeze = r.text(ScenarioKey::freeze).value_or("");
+  resolve_images(r);
   resolve_dataset(r);
   resolve_training_loop(r);
   load_ds_config(r, prepared);

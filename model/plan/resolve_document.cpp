@@ -79,6 +79,11 @@ Json workload_json(const Workload& workload) {
        {"pipeline_parallel", workload.pipeline_parallel},
        {"tensor_parallel", workload.tensor_parallel},
        {"sequence_parallel", workload.sequence_parallel}});
+  if (!workload.freeze.empty()) object["freeze"] = workload.freeze;
+  if (workload.images.count > 0) {
+    object["images"] = workload.images.count;
+    object["image_size"] = fmt::format("{}x{}", workload.images.width, workload.images.height);
+  }
   if (workload.linear_attention != LinearAttention::torch) {
     object["linear_attention"] = name(kLinearAttentionNames, workload.linear_attention);
   }

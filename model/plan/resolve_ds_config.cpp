@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "model/graph/traced_graph.hpp"
 #include "model/plan/batch.hpp"
 #include "model/plan/frontend_hf.hpp"
 #include "model/plan/release_pairs.hpp"
@@ -254,9 +255,14 @@ void resolve_batch(Resolver& r) {
   // (runtime/config.py _set_batch_related_parameters, _batch_assertion).
   const bool in_file = config.integer(Knob::train_batch_size).has_value();
   if (total && in_file && !micro && !steps) steps = 1;
+  const TracedGraph* traced = traced_graph_of(*r.plan.model);
+  const std::int64_t only = traced == nullptr ? 0 : traced->batch;
   if (!micro && !(total && steps)) {
-    micro = kDefaultMicroBatch;
-    r.assume("micro-batch 1: the default");
+    micro = only > 0 ? only : kDefaultMicroBatch;
+    r.assume(only > 0
+                 ? phrase("micro-batch {}: the class loops over its images, and was traced with it",
+                          only)
+                 : phrase("micro-batch 1: the default"));
   }
   using detail::checked_product;
   if (total && !steps) steps = *total / checked_product(*micro, ranks);
@@ -273,6 +279,14 @@ void resolve_batch(Resolver& r) {
   workload.micro_batch_size = *micro;
   workload.gradient_accumulation_steps = *steps;
   check_filled(r, ScenarioKey::micro_batch_size, "sequences in a micro-batch", *micro);
+  if (only > 0 && *micro != only) {
+    r.problem(
+        r.origin(ScenarioKey::micro_batch_size),
+        phrase("{}, with which the model was traced: its class loops over the images of a batch",
+               only),
+        std::to_string(*micro),
+        phrase("zeroplan trace --micro-batch-size {}", *micro));
+  }
   check_filled(r, ScenarioKey::gradient_accumulation_steps, "micro-batches", *steps);
   const std::int64_t product = checked_product(checked_product(*micro, *steps), ranks);
   if (total && product != *total) {

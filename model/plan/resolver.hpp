@@ -81,6 +81,10 @@ void take_experts(Resolver& resolver, const Prepared& prepared);
 // resolve_attention.cpp: which code computes attention.
 void resolve_attention(Resolver& resolver);
 
+// resolve_images.cpp: images beside the text.
+Images images_of(const Scenario& scenario);  // throws InputError
+void resolve_images(Resolver& resolver);
+
 // resolve_dataset.cpp: the samples of a run and their lengths.
 void resolve_dataset(Resolver& resolver);
 

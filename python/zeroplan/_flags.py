@@ -89,6 +89,12 @@ class RunFlags(TypedDict, total=False):
     """{"samples": 20000, "epochs": 3, "mean_tokens": 512, "padding": "longest"}."""
     lengths: Union[File, List[int]]
     """Tokens of each sample, or a file of them."""
+    images: int
+    """Images in each sequence: a class that takes them is traced with them."""
+    image_size: str
+    """"1024x768": width and height of the images in pixels."""
+    freeze: str
+    """"vision,projector", or names of parameters or modules that do not train."""
     trainer: Union[str, Dict[str, Any]]
     """TRL's: sft, dpo, kto, grpo, ppo, or {"dpo": {"precompute_reference": True}}."""
     beside: Union[str, List[Union[str, Dict[str, Any]]]]

@@ -21,6 +21,9 @@ class Options:
         self.longer_than = said.get("longer_than", 0)
         self.at_most = said.get("at_most", 0)
         self.freeze = said.get("freeze") or []
+        self.images = said.get("images", 0)  # in each sequence
+        self.batch = said.get("batch", 1)  # the one to run at where the class loops over images
+        self.image_size = said.get("image_size")  # (width, height)
         self.seconds = said.get("seconds")
         self.output = said["output"]
         self.errors = said["errors"]

@@ -32,6 +32,8 @@ def _usual_sequences(shape, options):
     positions = shape.get("positions", 0) or options.longer_than + 1024  # at its full length a table of positions is not cut
     longest = min(positions, options.at_most + 1) if options.at_most else positions
     room = longest - options.longer_than
+    if room < 8:
+        raise Problem("a model with more than %d positions, which its images take" % options.longer_than, "%d" % longest, "fewer images, or smaller ones")
     steps = (128, 256, 512) if room > 512 else (room // 8, room // 4, room // 2)
     return tuple(options.longer_than + step for step in steps)
 
@@ -154,8 +156,17 @@ def document_and_shapes(traced, options, batches=None, sequences=None, like=None
     if not parameters:
         raise Problem("a model with parameters", "%s, which has none" % type(model).__name__)
     shape = _shape(traced.config, model)
+    images = traced.images
+    if images is not None:
+        options.longer_than = max(options.longer_than, images.length)
     grid = Grid(batches or (2, 3, 5), sequences or _usual_sequences(shape, options))
-    (recorder, loss, held), shapes = _runs(traced, grid, like, at)
+    try:
+        (recorder, loss, held), shapes = _runs(traced, grid, like, at)
+    except Problem:
+        if images is None or grid.one_batch:
+            raise
+        grid = Grid((options.batch,) * 3, grid.sequences)  # it loops over images: as many as one batch has
+        (recorder, loss, held), shapes = _runs(traced, grid, like, at)
     dtypes = {}
     for parameter in parameters:
         dtypes[parameter.dtype] = dtypes.get(parameter.dtype, 0) + parameter.numel()
@@ -175,7 +186,7 @@ def document_and_shapes(traced, options, batches=None, sequences=None, like=None
         "source": traced.source,
         "software": {"torch": torch.__version__, "python": platform.python_version()},
         "dtype": blocks_of._DTYPES.get(str(dtype).rsplit(".", 1)[-1], "bf16"),
-        "traced": {"batches": grid.batches, "sequences": grid.sequences},
+        "traced": {"batches": grid.batches[:1] if grid.one_batch else grid.batches, "sequences": grid.sequences},
         "shape": shape,
         "inputs": inputs,
         "buffers": buffers,
@@ -184,6 +195,8 @@ def document_and_shapes(traced, options, batches=None, sequences=None, like=None
         "blocks": made.blocks,
         "calls": made.calls,
     }
+    if images is not None:
+        result["images"] = {"count": images.count, "width": images.size[0], "height": images.size[1], "tokens": images.tokens}
     if traced.config is not None:
         result["model_type"] = getattr(traced.config, "model_type", "")
         attention = getattr(traced.config, "_attn_implementation", None)

@@ -10,7 +10,7 @@ def _text(batch, sequence, labels_name="labels"):
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), labels_name: torch.ones_like(ids)}
 
 
-def inputs_for(model, config):
+def inputs_for(model, config, images=None):
     name = type(model).__name__
     takes = set(inspect.signature(model.forward).parameters)
 
@@ -27,8 +27,12 @@ def inputs_for(model, config):
             inputs["input_ids"] = torch.ones(batch, sequence, dtype=torch.int64)
             if "attention_mask" in takes:
                 inputs["attention_mask"] = torch.ones(batch, sequence, dtype=torch.int64)
-            if getattr(config, "vision_config", None) is not None:  # which tokens are of images: none
-                inputs.update({name: torch.zeros(batch, sequence, dtype=torch.int64) for name in ("token_type_ids", "mm_token_type_ids") if name in takes})
+            if getattr(config, "vision_config", None) is not None:  # which tokens are of images
+                marks = torch.zeros(batch, sequence, dtype=torch.int64) if images is None else images.marks(batch, sequence)
+                inputs.update({name: marks.clone() for name in ("token_type_ids", "mm_token_type_ids") if name in takes})
+            if images is not None:
+                inputs["input_ids"][marks == 1] = images.token
+                inputs.update(images.inputs(batch))
         elif "pixel_values" in takes:
             size = getattr(config, "image_size", 224)
             sides = size if isinstance(size, (list, tuple)) else (size, size)

@@ -11,8 +11,8 @@ from .problem import Problem
 
 
 class Traced:
-    def __init__(self, model, inputs_of, source, loss=None, config=None):
-        self.model, self.inputs_of, self.source, self.loss, self.config = model, inputs_of, source, loss, config
+    def __init__(self, model, inputs_of, source, loss=None, config=None, images=None):
+        self.model, self.inputs_of, self.source, self.loss, self.config, self.images = model, inputs_of, source, loss, config, images
 
 
 def _heads():
@@ -93,10 +93,10 @@ def from_transformers(name, options):
         config = transformers.AutoConfig.for_model(**said)
     else:
         config = _read_config(transformers, path, options.trust_remote_code)
-    return of_config(config, options)
+    return of_config(config, options, path if os.path.isdir(path) else "")
 
 
-def of_config(config, options):
+def of_config(config, options, folder=""):
     transformers = _transformers()
     # A class recorded for all its configs has its cache, too, as an operation.
     text = config.get_text_config()
@@ -119,9 +119,11 @@ def of_config(config, options):
                 model = kind._from_config(config, **arguments)
     finally:
         torch.set_default_dtype(before)
+    from .images import Images
     from .inputs import inputs_for
 
-    return Traced(model, inputs_for(model, config), "transformers %s" % transformers.__version__, config=config)
+    images = Images(model, config, folder, options.images, options.image_size) if options.images else None
+    return Traced(model, inputs_for(model, config, images), "transformers %s" % transformers.__version__, config=config, images=images)
 
 
 def from_code(place, options):

@@ -1,5 +1,7 @@
 """One forward pass of a model, recorded."""
 
+import contextlib
+
 import torch
 from torch.nn.modules import module as torch_module
 
@@ -36,6 +38,26 @@ def loss_of(output):
     if loss is None and isinstance(output, (list, tuple)) and output and isinstance(output[0], torch.Tensor):
         loss = output[0]
     return loss
+
+
+@contextlib.contextmanager
+def watched(recorder, model):
+    """Where operations on whole numbers are run and others have sizes alone; the recorder notes them."""
+    with Dispatch(recorder), Functions(recorder), named_functions(recorder, model):
+        yield
+
+
+def _stop_gradients(recorder, loss):
+    """Operations that the loss does not hang on have no backward pass: what autograd kept for them goes with their results."""
+    needed = {loss}
+    for event in reversed(recorder.events):
+        if event[0] != "op":
+            continue
+        row = event[1]
+        if needed.intersection(row["out"]):
+            needed.update(number for number in row["in"] if number is not None)
+        elif row.pop("saves", None) or any(recorder.rows[number].grad for number in row["out"]):
+            row["no_grad"] = True
 
 
 def record(model, inputs, loss_function=None):
@@ -75,7 +97,7 @@ def record(model, inputs, loss_function=None):
         torch_module.register_module_forward_hook(after),
     ]
     try:
-        with torch.autograd.graph.saved_tensors_hooks(pack, unpack), Dispatch(recorder), Functions(recorder), named_functions(recorder, model):
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack), watched(recorder, model):
             output = model(**inputs) if isinstance(inputs, dict) else model(*inputs)
             loss = loss_function(output) if loss_function is not None else loss_of(output)
     finally:
@@ -86,6 +108,7 @@ def record(model, inputs, loss_function=None):
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
         raise NoLoss(type(output).__name__)
     number = recorder.number(loss)
+    _stop_gradients(recorder, number)
     root = recorder.rows[number].root
     held = sorted({root_ for address, (weak, root_, host) in recorder._storages.items()
                    if not weak.expired() and not host and root_ not in recorder.names and root_ != root})

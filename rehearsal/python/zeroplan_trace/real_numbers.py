@@ -104,10 +104,21 @@ def run(func, args, kwargs):
         for size in shape:
             count *= size
         return (torch.arange(count) % args[0].shape[-1]).reshape(shape)
+    if func in (aten.index.Tensor, aten.index_put.default, aten.index_put_.default):
+        args = (args[0], _places(args[1]), *args[2:])
     if _is_meta(kwargs.get("device")) or "device" not in kwargs:
         if func._schema.name.split("::")[1] in _LIKE and _whole_result(func, args, kwargs):
             kwargs = dict(kwargs, device=torch.device("cpu"))
     return func(*_to_meta(args), **_to_meta_of(kwargs))
+
+
+def _places(indices):
+    """Masks of truth values, which have their values, as the numbers of the elements that they choose."""
+    places = []
+    for index in indices:
+        masks = isinstance(index, torch.Tensor) and index.dtype is torch.bool and index.device.type != "meta"
+        places.extend(index.nonzero(as_tuple=True) if masks else [index])
+    return places
 
 
 _LIKE = ("ones_like", "zeros_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")

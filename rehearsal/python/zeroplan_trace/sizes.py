@@ -1,6 +1,7 @@
 """Sizes as formulas: c + cb * batch + cs * sequence + cbs * batch * sequence, from runs of several sizes.
 
-Four runs determine a formula, a fifth of another batch and sequence must agree with it.
+Four runs determine a formula, a fifth of another batch and sequence must agree with it. Of one batch alone two runs of three determine
+c + cs * sequence.
 """
 
 from fractions import Fraction
@@ -17,12 +18,15 @@ class Grid:
         self.batches, self.sequences = list(batches), list(sequences)
         b1, b2, b3 = batches
         s1, s2, s3 = sequences
-        self.points = [(b1, s1), (b2, s1), (b1, s2), (b2, s2), (b3, s3)]
+        self.one_batch = b1 == b3
+        self.points = [(b1, s1), (b1, s2), (b1, s3)] if self.one_batch else [(b1, s1), (b2, s1), (b1, s2), (b2, s2), (b3, s3)]
 
     def formula(self, values):
         """None: no formula of this form gives these values. A plain number: it does not depend on either."""
         if all(value == values[0] for value in values):
             return values[0]
+        if self.one_batch:
+            return self._formula_of_sequence(values)
         (b1, s1), (b2, _), (_, s2) = self.points[0], self.points[1], self.points[2]
         v11, v21, v12, v22 = values[:4]
         db, ds = b2 - b1, s2 - s1
@@ -34,6 +38,13 @@ class Grid:
         if c + cb * b3 + cs * s3 + cbs * b3 * s3 != values[4]:
             return None
         return [_number(x) for x in (c, cb, cs, cbs)]
+
+
+    def _formula_of_sequence(self, values):
+        s1, s2, s3 = self.sequences
+        cs = Fraction(values[1] - values[0], s2 - s1)
+        c = values[0] - cs * s1
+        return [_number(c), 0, _number(cs), 0] if c + cs * s3 == values[2] else None
 
 
 def _number(x):

@@ -1,0 +1,19 @@
+// Parameters that do not train: what the user freezes by name (requires_grad_(False)).
+#pragma once
+
+#include <string_view>
+
+#include "base/diagnostic.hpp"
+#include "model/transformer.hpp"
+
+namespace zeroplan {
+
+// `said`: names with commas between them, each of which is
+//   vision      the towers for images and sound, without what joins them to the text
+//   projector   what joins them (projectors, mergers, connectors, resamplers)
+//   a module or a parameter, or a pattern of its name with *
+// Throws InputError, at the place of `where`, for a name that no parameter has, and where nothing
+// is left to train.
+void freeze(Model& model, std::string_view said, const Diagnostic& where);
+
+}  // namespace zeroplan
