@@ -148,22 +148,27 @@ std::vector<std::size_t> kinds_of(const Json& layers, const Values& values) {
                     phrase("layers of the kinds that were recorded")};
 }
 
+// Layers that follow each other, and the row of a document that stands for them.
+struct Stack {
+  Json mark;
+  Json layers;
+  std::vector<std::size_t> kinds;  // by layer
+};
+
 // The rows of all layers in the place of the mark that stands for them.
-void unfold(Json& rows,
-            const Json& layers,
-            const std::vector<std::size_t>& kinds,
-            std::string_view what) {
+void unfold(Json& rows, const Stack& stack, std::string_view what) {
   const std::string name = what == "modules" ? "name" : "prefix";
-  const std::string& prefix = layers.find("prefix")->as_string();
+  const std::string& prefix = stack.layers.find("prefix")->as_string();
   Json whole = Json::array();
   for (Json& row : rows.items()) {
-    if (row.find("layers") == nullptr) {
+    if (row != stack.mark) {
       whole.push_back(std::move(row));
       continue;
     }
-    for (std::size_t i = 0; i < kinds.size(); ++i) {
+    for (std::size_t i = 0; i < stack.kinds.size(); ++i) {
       const std::string own = prefix + std::to_string(i);
-      for (const Json& part : layers.find("kinds")->items()[kinds[i]].find(what)->items()) {
+      const Json& kind = stack.layers.find("kinds")->items()[stack.kinds[i]];
+      for (const Json& part : kind.find(what)->items()) {
         Json made = part;
         made[name] = what == "modules" ? own + part.find("name")->as_string() : own + ".";
         whole.push_back(std::move(made));
@@ -171,6 +176,15 @@ void unfold(Json& rows,
     }
   }
   rows = std::move(whole);
+}
+
+void unfold_buffers(Json& buffers, const Stack& stack) {
+  for (std::size_t i = 0; i < stack.kinds.size(); ++i) {
+    const Json& kind = stack.layers.find("kinds")->items()[stack.kinds[i]];
+    for (const auto& [name, row] : kind.find("buffers")->members()) {
+      buffers[stack.layers.find("prefix")->as_string() + std::to_string(i) + name] = row;
+    }
+  }
 }
 
 // The rows of a pool that a list names by their numbers.
@@ -182,38 +196,32 @@ Json rows_of(const Json& pool, const Json& numbers) {
   return rows;
 }
 
-// The layers of towers that are not run in the place of the marks that stand for them.
-void unfold_stacks(Json& modules, const Json& stacks, const Values& values) {
-  Json whole = Json::array();
-  for (Json& row : modules.items()) {
-    const Json* mark = row.find("stack");
-    if (mark == nullptr) {
-      whole.push_back(std::move(row));
-      continue;
-    }
-    const auto stack = std::find_if(stacks.items().begin(),
-                                    stacks.items().end(),
-                                    [&](const Json& one) { return *one.find("count") == *mark; });
-    const std::int64_t count = layers_of(values, mark->as_string());
-    for (std::int64_t i = 0; i < count; ++i) {
-      for (const Json& part : stack->find("modules")->items()) {
-        Json made = part;
-        made["name"] =
-            stack->find("prefix")->as_string() + std::to_string(i) + part.find("name")->as_string();
-        whole.push_back(std::move(made));
-      }
-    }
+// Of a tower that is not run the modules of a layer are known.
+Stack stack_of(const Json& family, const Json& layers, Json mark, const Values& values) {
+  Stack stack{std::move(mark), layers, {}};
+  if (const Json* modules = layers.find("modules")) {
+    const std::int64_t count = layers_of(values, layers.find("count")->as_string());
+    const Json kind = Json::object({{"modules", *modules}, {"buffers", Json::object()}});
+    stack.layers["kinds"] = Json::array({kind});
+    stack.kinds.assign(static_cast<std::size_t>(count), 0);
+  } else {
+    stack.layers["kinds"] = rows_of(*family.find("kinds"), *layers.find("kinds"));
+    stack.kinds = kinds_of(stack.layers, values);
   }
-  modules = std::move(whole);
+  return stack;
 }
 
-void unfold_buffers(Json& buffers, const Json& layers, const std::vector<std::size_t>& kinds) {
-  for (std::size_t i = 0; i < kinds.size(); ++i) {
-    const Json& kind = layers.find("kinds")->items()[kinds[i]];
-    for (const auto& [name, row] : kind.find("buffers")->members()) {
-      buffers[layers.find("prefix")->as_string() + std::to_string(i) + name] = row;
-    }
+// The layers of a recorded graph, and those of its other stacks.
+std::vector<Stack> stacks_of(const Json& family, const Json& graph, const Values& values) {
+  const Json mark = Json::object({{"layers", Json(true)}});
+  std::vector<Stack> stacks{stack_of(family, *graph.find("layers"), mark, values)};
+  const Json* others = graph.find("stacks");
+  if (others == nullptr) return stacks;
+  for (const Json& layers : others->items()) {
+    stacks.push_back(
+        stack_of(family, layers, Json::object({{"stack", *layers.find("count")}}), values));
   }
+  return stacks;
 }
 
 // Rotary embeddings that turn other tensors than those that were recorded. `layers`: the type of
@@ -323,8 +331,9 @@ class Match {
  private:
   std::optional<NotRecorded> same(const char* part, bool needed) const {
     for (const auto& [key, value] : document_.find(part)->members()) {
-      const Json* said = values_.find(key);
-      if (said == nullptr ? needed : !(*said == value)) return NotRecorded{key, value.dump()};
+      const Json *said = values_.find(key), *wanted = values_.resolved(&value);
+      const bool is_same = said != nullptr && wanted != nullptr && *said == *wanted;
+      if (said == nullptr ? needed : !is_same) return NotRecorded{key, value.dump()};
     }
     return std::nullopt;
   }
@@ -450,24 +459,18 @@ void put_cache(Json& shape, const Values& values) {
 
 Json document_of(const Json& family, const Json& document, const Values& values) {
   Json graph = *document.find("graph");
-  Json layers = *graph.find("layers");
-  layers["kinds"] = rows_of(*family.find("kinds"), *layers.find("kinds"));
-  const std::vector<std::size_t> kinds = kinds_of(layers, values);
-  graph.erase("layers");
+  const std::vector<Stack> stacks = stacks_of(family, graph, values);
+  for (const char* name : {"layers", "stacks"}) graph.erase(name);
   graph["blocks"] = rows_of(*family.find("blocks"), *graph.find("blocks"));
   for (Json& block : graph["blocks"].items()) {
     for (const std::string_view name : {"tensors", "events"}) {
       block[name] = rows_of(*family.find(name), *block.find(name));
     }
   }
-  unfold(graph["modules"], layers, kinds, "modules");
-  if (const Json* stacks = graph.find("stacks")) {
-    const Json towers = *stacks;
-    graph.erase("stacks");
-    unfold_stacks(graph["modules"], towers, values);
+  for (const Stack& stack : stacks) {
+    for (const char* name : {"modules", "calls"}) unfold(graph[name], stack, name);
+    unfold_buffers(graph["buffers"], stack);
   }
-  unfold(graph["calls"], layers, kinds, "calls");
-  unfold_buffers(graph["buffers"], layers, kinds);
   put_numbers(graph, values);
   put_cache(graph["shape"], values);
   return graph;

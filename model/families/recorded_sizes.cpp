@@ -164,12 +164,19 @@ const Json* RecordedValues::find(std::string_view key) const {
   if (heads_ != nullptr && heads_->find("key")->as_string() == key) {
     return find(heads_->find("of")->as_string());  // as many as there are heads
   }
+  const Json* usual = defaults_.find(key);
+  if (const Json* other = resolved(usual); other != usual) return other;
   if (own != nullptr) return own;
   // A checkpoint whose config says nothing is tied as its text is: transformers keeps a head that
   // the checkpoint has (modeling_utils.py tie_weights of 5.17), whatever the default of the whole.
   const bool ties = !text_.empty() && key == "tie_word_embeddings";
   const Json* of_text_alone = ties ? find(of_text(key)) : nullptr;
-  return of_text_alone != nullptr ? of_text_alone : defaults_.find(key);
+  return of_text_alone != nullptr ? of_text_alone : usual;
+}
+
+const Json* RecordedValues::resolved(const Json* value) const {
+  const bool names_another = value != nullptr && is_formula(*value);
+  return names_another ? find(std::string_view(value->as_string()).substr(1)) : value;
 }
 
 std::optional<std::int64_t> RecordedValues::size(std::string_view key) const {

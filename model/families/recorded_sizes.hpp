@@ -21,6 +21,8 @@ class RecordedValues {
   const Json* said(std::string_view key) const;
   const Json* find(std::string_view key) const;
   std::optional<std::int64_t> size(std::string_view key) const;
+  // The value of another key where a document says "=KEY".
+  const Json* resolved(const Json* value) const;
 
   // A key of the model of text: the config's own, or that of the config inside it.
   std::string of_text(std::string_view key) const { return text_ + std::string(key); }

@@ -263,6 +263,7 @@ TransformerShape read_shape(TracedReader& reader, const Json& document, const Mo
   };
   shape.hidden = size("hidden");
   shape.layers = size("layers");
+  shape.encoder_layers = size("encoder_layers");
   shape.heads = size("heads");
   shape.kv_heads = size("kv_heads");
   shape.head_dim = size("head_dim");

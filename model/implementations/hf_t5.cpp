@@ -373,7 +373,7 @@ void build_t5(GraphAssembler& assembler, const Context& given) {
   if (given.attention == Attention::flash) {
     assembler.assume("T5 has eager attention only: flash attention is not applied.");
   }
-  assembler.assume("Source and target of T5 both have the sequence length.");
+  assembler.assume("Source and target both have the sequence length.");
   add_stack(assembler, c, {});
   assembler.add("T5Stack encoder output", "", [&](Tape& t) {
     Tensor states = stack_output(t, c, "encoder");

@@ -326,6 +326,7 @@ class Builder {
     if (caches && options.checkpointing == ActivationCheckpointing::none) {
       assembler_.assume("the model was traced without a cache of keys and values (use_cache).");
     }
+    if (model_.shape.encoder_layers > 0) assembler_.assume(lengths());
     if (has_operation(graph_, "_grouped_mm")) {
       assembler_.assume("Tokens are spread evenly over the experts.");
     }
@@ -338,6 +339,17 @@ class Builder {
  private:
   const TracedBlock& block_of(std::size_t call) const {
     return graph_.blocks[static_cast<std::size_t>(graph_.calls[call].block)];
+  }
+
+  // What an encoder and a decoder are given.
+  Phrase lengths() const {
+    const bool hears =
+        std::any_of(graph_.inputs.begin(), graph_.inputs.end(), [](const NamedTensor& input) {
+          return input.name == "input_features";
+        });
+    return hears ? "The target has the sequence length, the sound that goes in the longest that "
+                   "the class takes."
+                 : "Source and target both have the sequence length.";
   }
 
   Bytes bytes_of(const TracedTensor& tensor) const {

@@ -53,15 +53,11 @@ void permute(Call& call) {
   });
 }
 
+// Without dims the sizes go that are 1 in every batch.
 void squeeze(Call& call) {
-  Shape shape = call.x().shape();
+  Shape shape = call.e.dims.empty() ? call.shape() : call.x().shape();
   std::vector<std::int64_t> dims = call.e.dims;
   for (std::int64_t& d : dims) d = d < 0 ? d + shape.rank() : d;
-  if (dims.empty()) {
-    for (int d = 0; d < shape.rank(); ++d) {
-      if (shape.size(d) == 1) dims.push_back(d);
-    }
-  }
   std::sort(dims.rbegin(), dims.rend());
   for (const std::int64_t d : dims) {
     if (shape.size(static_cast<int>(d)) == 1) shape = shape.without(static_cast<int>(d));

@@ -1,12 +1,15 @@
 """What the keys of a config are, by their names: sizes, counts, windows, rules of layers."""
 
+import re
+
+POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions")
 # A config's keys by what must divide what: one value and others, by the first pattern that is in the key's name.
 SIZES = (
     (("num_key_value_heads", "num_kv_heads", "multi_query_group_num"), (3, 2, 1)),
     (("num_global_key_value_heads",), (2, 6, 4)),
     (("linear_num_key_heads",), (3, 6, 2)),
     (("linear_num_value_heads",), (6, 18, 36)),
-    (("num_attention_heads", "n_head", "num_heads"), (12, 24, 36)),
+    (("attention_heads", "n_head", "num_heads"), (12, 24, 36)),
     (("qk_rope_head_dim",), (16, 32, 48)),
     (("qk_nope_head_dim",), (120, 152, 168)),
     (("v_head_dim",), (32, 88, 104)),
@@ -21,20 +24,21 @@ SIZES = (
     (("num_experts", "n_routed_experts", "num_local_experts"), (16, 32, 8)),
     (("hidden_size", "n_embd", "d_model", "embed_dim"), (1728, 2880, 4032)),
     (("vocab_size",), (1009, 1013, 1019)),
-    (("max_position_embeddings", "n_positions"), (8209, 8219, 8221)),
+    (POSITIONS, (8209, 8219, 8221)),
     (("temporal_patch_size",), (2, 3, 4)),
     (("patch_size",), (14, 28, 42)),
     (("image_size",), (672, 1344, 2016)),
 )
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
-OTHER_LAYERS = (*LAYERS, "depth")  # of configs inside a config
+_OTHER_LAYERS = (*LAYERS, "depth")  # of configs inside a config
+_STACKS = re.compile("(num_)?(encoder|decoder)_(num_)?(hidden_)?layers")  # two stacks in one config
 _WINDOWS = ("window", "attention_chunk_size")
 _FIRST = ("first_k_dense", "num_dense_layers", "moe_layer_start_index", "dense_layers")
 _PERIODS = ("interval", "pattern", "_step", "layer_freq", "every_n")
 # Keys that name no size and no operation.
 _NAMES = ("token_id", "token_index", "_name_or_path", "transformers_version", "architectures", "model_type", "dtype", "torch_dtype", "id2label", "label2id",
           "problem_type", "return_dict", "output_hidden_states", "output_attentions", "use_cache", "chunk_size_feed_forward", "is_encoder_decoder",
-          "initializer", "pretraining_tp", "keys_to_ignore", "tokenizer_class", "finetuning_task", "classifier")
+          "initializer", "pretraining_tp", "keys_to_ignore", "tokenizer_class", "finetuning_task", "classifier", "suppress_tokens", "num_beams", "max_length")
 # Sizes that a class can do without, where its config says null.
 _DISPENSABLE = ("q_lora_rank",)
 # Ways to do something that a config has a word for.
@@ -46,6 +50,7 @@ _CONVOLUTIONS = ("conv", "conv", "full_attention")
 _WITHOUT_LAYER_INPUTS = {"hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "global_head_dim": 512, "num_global_key_value_heads": 4,
                          "layer_types": ("sliding_attention", "full_attention")}
 RELEASED = {
+    "bart": ({}, {"attention_dropout": 0.1, "activation_dropout": 0.1}),  # large-cnn; base, large
     "gemma4_text": (  # 31B, 26B-A4B
         _WITHOUT_LAYER_INPUTS, {**_WITHOUT_LAYER_INPUTS, "enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704}),
     "internvl": ({}, *({_TEXT: kind} for kind in ("llama", "qwen3", "qwen3_moe", "gpt_oss"))),  # InternVL 2.5, 3.5
@@ -57,7 +62,12 @@ RELEASED = {
     "llava_next": (  # v1.6-mistral, 72B and 110B, Granite Vision 3
         {}, {_TEXT: "mistral"}, {_TEXT: "qwen2"}, {_TEXT: "granite", _VISION: "siglip_vision_model"}),
     "llava_next_video": ({}, {_TEXT: "mistral"}, {_TEXT: "qwen2"}),  # 7B-32K, 32B-Qwen
+    "longt5": (  # tglobal, local
+        {"feed_forward_proj": "gated-gelu", "encoder_attention_type": "transient-global"}, {"feed_forward_proj": "gated-gelu"}),
+    "marian": ({"activation_function": "swish"},),  # opus-mt
+    "mbart": ({}, {"activation_function": "relu"}),  # large-cc25; large-50
     "mistral3": ({}, {_TEXT: "ministral3"}),  # Ministral 3
+    "pegasus": ({"activation_function": "relu", "attention_dropout": 0.1, "activation_dropout": 0.1},),
     "paligemma": ({}, {_TEXT: "gemma2"}),  # PaliGemma 2
 }
 # Widths of heads under latent attention: values as wide as queries take other kernels.
@@ -98,6 +108,12 @@ def sizes_of(key):
 
 def is_size(key, value):
     return isinstance(value, int) and not isinstance(value, bool) and not is_name(key)
+
+
+def is_stack(key, text):
+    """Whether a key is a number of layers; `text`: what keys of the text model begin with, which has one such key besides those of two stacks."""
+    of_another = "." in key and not key.startswith(text or ".")
+    return _STACKS.fullmatch(last(key)) is not None or of_another and last(key) in _OTHER_LAYERS
 
 
 def is_first(key):

@@ -6,6 +6,8 @@ import platform
 import torch
 
 from . import blocks as blocks_of
+from .config_keys import LAYERS, POSITIONS
+from .family_layers import called_layers
 from .passes import NoLoss, record
 from .problem import Problem
 from .real_numbers import NoValue
@@ -94,10 +96,10 @@ def _shape(config, model):
         return {}
     facts = {
         "hidden": _config_value(config, ("hidden_size", "n_embd", "d_model")),
-        "layers": _config_value(config, ("num_hidden_layers", "n_layer", "num_layers")),
+        "layers": _config_value(config, LAYERS),
         "heads": _config_value(config, ("num_attention_heads", "n_head", "num_heads")),
         "vocabulary": _config_value(config, ("vocab_size",)),
-        "positions": _config_value(config, ("max_position_embeddings", "n_positions")),
+        "positions": _config_value(config, POSITIONS),
     }
     return {key: value for key, value in facts.items() if value}
 
@@ -197,6 +199,8 @@ def document_and_shapes(traced, options, batches=None, sequences=None, like=None
     }
     if images is not None:
         result["images"] = {"count": images.count, "width": images.size[0], "height": images.size[1], "tokens": images.tokens}
+    elif len(called := called_layers(result)) == 2:  # of an encoder and of a decoder
+        shape["encoder_layers"], shape["layers"] = called.values()
     if traced.config is not None:
         result["model_type"] = getattr(traced.config, "model_type", "")
         attention = getattr(traced.config, "_attn_implementation", None)

@@ -13,9 +13,9 @@ import json
 import random
 import re
 
-from .config_keys import (LATENT_HEADS, LAYERS, OTHER_LAYERS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_window, last,
+from .config_keys import (LATENT_HEADS, LAYERS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_stack, is_window, last,
                           nested, others, repeated, sizes_of, switched)
-from .family_layers import folded, holds
+from .family_layers import folded, holds, put_numbers_of_layers, running
 from .formulas import Differs, Formulas
 from .problem import Problem
 
@@ -82,12 +82,13 @@ class Class:
         text = next((part for part in self.parts if getattr(usual, part, None) is usual.get_text_config()), None)
         self.text = text + "." if text else ""  # what keys of the text model begin with
         self.defaults = self.flat(usual)
-        self.layers_key = next((self.text + key for key in LAYERS if self.text + key in self.defaults), None)
+        stacks = [key for key, value in self.defaults.items() if is_stack(key, self.text) and (value is None or is_size(key, value))]
+        self.layers_key = next((self.text + key for key in LAYERS if self.text + key in self.defaults), next(iter(stacks), None))
         if self.layers_key is None:
             raise Problem("a config with a number of layers", options.family, "")
         usual = self.flat(self.config({}))  # a part that is said has its class's defaults, another perhaps those of the whole
         self.defaults = {**self.released, **{key: value for key, value in usual.items() if not last(key).startswith("_")}}
-        self.stacks = [key for key in self.defaults if "." in key and not key.startswith(self.text) and last(key) in OTHER_LAYERS]
+        self.stacks = [key for key in self.defaults if is_stack(key, self.text) and key != self.layers_key]
         self.kv_key = next((self.text + key for key in SIZES[0][0] if self.text + key in self.defaults), None)
         self.heads_key = next((key for key in self.defaults if key.startswith(self.text) and sizes_of(key) == sizes_of("num_attention_heads")), None)
         self.tie_keys = [key for key in ("tie_word_embeddings", self.text + "tie_word_embeddings") if isinstance(self.defaults.get(key), bool)]
@@ -99,6 +100,8 @@ class Class:
         self.wide_values = None if None in heads else heads[0] == heads[1] + heads[2]
         self.defaults.update(self._unsaid())
         self.made = self._made()
+        self.follows = self._follows()
+        self.same = self._same()
         self.reads_head_dim = self._reads_head_dim()
         self.roles = {}  # key -> "free", "symbol" or "fixed": the same in every document
         self.kept = set()  # keys that are recorded at the class's own value alone
@@ -293,14 +296,39 @@ class Class:
         return rows
 
     def _made(self):
-        """Keys that the config makes of its number of layers."""
+        """Keys that the config makes of its numbers of layers."""
+        stacks = (self.layers_key, *self.stacks)
+        return {key for stack in stacks for key in self._made_of(stack)} - set(stacks)
+
+    def _made_of(self, stack):
         for count in range(2, 9):
             try:
-                other = self.flat(self.config({self.layers_key: count}))
+                other = self.flat(self.config({stack: count}))
             except Exception:
                 continue
-            return {key for key, value in self.defaults.items() if key != self.layers_key and key in other and other[key] != value}
-        return {key for key, value in self.defaults.items() if isinstance(value, list) and len(value) == self.defaults[self.layers_key]}
+            return {key for key, value in self.defaults.items() if key in other and other[key] != value}
+        return {key for key, value in self.defaults.items() if isinstance(value, list) and len(value) == self.defaults[stack]}
+
+    def _follows(self):
+        """Keys that take another key's value where a config does not say them; each with the other."""
+        found = {}
+        for other in [key for key, value in self.defaults.items() if is_size(key, value)]:
+            try:
+                changed = self.flat(self.config({other: 2 * self.defaults[other]}))
+            except Exception:
+                continue
+            own = [key for key, value in self.defaults.items() if key != other and is_size(key, value) and value == self.defaults[other]]
+            found.update({key: other for key in own if changed.get(key) == changed[other] != self.defaults[key]})
+        return found
+
+    def _same(self):
+        """Of those the keys with whose own values the class does not run."""
+        def runs(key):
+            values = dict(self.defaults, **{count: 1 for count in (self.layers_key, *self.stacks)})
+            return self.error(dict(values, **{key: values[key] + 1}), set(values) - self.made) is None
+
+        asked = set(self.follows) - {self.layers_key, self.kv_key, *self.stacks} - self.made
+        return {key: self.follows[key] for key in asked if not runs(key) and self.follows[key] not in asked}
 
     def _reads_head_dim(self):
         """Whether the class reads a head_dim that its config does not have by default."""
@@ -356,15 +384,15 @@ class Class:
         return read
 
     def usual(self, keys):
-        """Values of keys that a config does not say; null where the class makes them of others."""
-        usual = {key: self.defaults.get(key) for key in keys}
+        """Values of keys that a config does not say, "=KEY" for another key's; null where the class makes them of others in another way."""
+        usual = {key: "=" + self.follows[key] if key in self.follows and key != self.kv_key else self.defaults.get(key) for key in keys}
         for other in [key for key in keys if is_size(key, self.defaults.get(key)) and key != self.layers_key]:
             try:
                 changed = self.flat(self.config({other: 2 * self.defaults[other]}))
             except Exception:
                 continue
             for key in keys:
-                if key != other and changed.get(key) != self.defaults.get(key):
+                if key != other and key not in self.follows and changed.get(key) != self.defaults.get(key):
                     usual[key] = None
         return usual
 
@@ -438,6 +466,7 @@ class Variant:
         if known.wide_values:
             value, *turned = (known.text + key for key in LATENT_HEADS)
             values[value] = sum(values[key] for key in turned)
+        values.update({key: values[other] for key, other in known.same.items()})
         if not self.grouped and known.kv_key:
             values[known.kv_key] = values[known.heads_key]
         return values
@@ -446,8 +475,9 @@ class Variant:
         known = self.known
         document, self.shapes, config = known.of(self.base, self.said)
         self.first = Sample(self.base, None, document)
-        more = self._more_layers()
-        if self._around(self._folded(document, config)[0]) != self._around(more[0]):
+        graph = self._folded(document, config, self.base)[0]
+        more = self._more_layers(running(graph))
+        if self._around(graph) != self._around(more[0]):
             raise Problem("sizes outside of the layers that do not depend on how many there are", self.known.options.family, "")
         self.samples = [self.first]
         roles = {key: self._role(key) for key in sorted(self.base) if self._is_asked(key)}
@@ -469,16 +499,19 @@ class Variant:
                 raise Problem("sizes that are sums of products of the config's keys", str(error), "")
             known.kept.add(error.keys[0])  # it is rounded, or cut at another size: the class's own value alone is recorded
             return Variant(known, self.grouped, self.tied, self.long, self.switched).row()
-        merged["shape"]["layers"] = "=" + known.layers_key
         graph, _ = folded(merged, known.flat(config), self.base, known.layers_key, known.stacks)
-        rules = graph["layers"]["rules"] = [rule for rule in graph["layers"]["rules"] if holds(rule, *more[1:])]
-        if not rules:
-            raise Problem("layers whose kinds the config tells", "%s, with twice as many" % more[1], "")
+        for key, stack in running(graph).items():
+            stack["rules"] = [rule for rule in stack["rules"] if holds(rule, more[1][key], *more[2:], more[3][key])]
+            if not stack["rules"]:
+                raise Problem("layers whose kinds the config tells", "%s, with twice as many" % more[1][key], "")
+        put_numbers_of_layers(graph)
+        rules = [rule for stack in running(graph).values() for rule in stack["rules"]]
         told = {key[1:] for rule in rules for key in rule["by"] if key[0] in "<%" and key != "<1"}
         if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and key not in told):
             return Variant(known, self.grouped, self.tied, self.long, self.switched).row()
-        if absent := self._absent(rules):
-            graph["layers"]["absent"] = absent
+        for stack in running(graph).values():
+            if absent := self._absent(stack):
+                stack["absent"] = absent
         ties = () if self.tied is None else known.tie_keys
         row = {
             "when": {key: self.tied for key in ties},
@@ -486,9 +519,10 @@ class Variant:
             "defaults": known.usual([known.layers_key, *known.stacks, *symbols, *sorted(told), *known.windows, *self.switched, *ties, *([known.text + "hidden_size"] if known.width_of_heads else []),
                                      *([known.text + "tie_word_embeddings"] if known.text and ties else [])]),
             "graph": graph,
-            "lists": self._lists(known.flat(config), rules),
+            "lists": self._lists(known.flat(config), running(graph)),
             "rope": self._rope(),
         }
+        row["fixed"].update({key: "=" + other for key, other in known.same.items()})
         if known.wide_values is not None:
             row["wide_values"] = known.wide_values
         lengths = {key: len(self.base[key]) for key, role in roles.items() if role == "free" and isinstance(self.base[key], list)}
@@ -520,13 +554,13 @@ class Variant:
         known.kept |= kept
         return not kept
 
-    def _absent(self, rules):
+    def _absent(self, stack):
         """Of lists that rules ask: what the class repeats for a config without one, and keys that it reads for it and keeps nowhere, with their usual values."""
-        known = self.known
-        layers, absent = known.defaults[known.layers_key], {}
+        known, rules, count = self.known, stack["rules"], stack["count"]
+        layers, absent = known.defaults[count], {}
         needed = all(any(key[0] not in "<>%" for key in rule["by"]) for rule in rules)  # no rule goes without a list
         for key in sorted({key.lstrip("$") for rule in rules for key in rule["by"] if key[0] not in "<>%"}):
-            usual = [known.list_without(key, {known.layers_key: count}) for count in (layers, layers + 1, layers + 3)]
+            usual = [known.list_without(key, {count: number}) for number in (layers, layers + 1, layers + 3)]
             row = {}
             for length in range(1, layers // 2 + 1) if needed else ():
                 cycle = usual[0][:length]
@@ -539,27 +573,24 @@ class Variant:
                 absent[key] = row
         return absent
 
-    def _folded(self, document, config):
-        known = self.known
-        base = dict(self.base, **{known.layers_key: document["shape"]["layers"]})
-        return folded(copy.deepcopy(document), known.flat(config), base, known.layers_key, known.stacks)
+    def _folded(self, document, config, base):
+        return folded(copy.deepcopy(document), self.known.flat(config), base, self.known.layers_key, self.known.stacks)
 
     @staticmethod
     def _around(graph):
         """What a document has beside its layers."""
-        return graph["modules"], graph["buffers"], [graph["blocks"][call["block"]] for call in graph["calls"] if "layers" not in call]
+        return graph["modules"], graph["buffers"], [graph["blocks"][call["block"]] for call in graph["calls"] if "block" in call]
 
-    def _more_layers(self):
-        """The document with twice as many layers, their kinds, and what tells them."""
-        count = 2 * self.base[self.known.layers_key]
-        base = dict(self.base, **{self.known.layers_key: count})
+    def _more_layers(self, stacks):
+        """The document with twice as many layers in those stacks, their kinds, and what tells them."""
+        base = dict(self.base, **{key: 2 * self.base[key] for key in stacks})
         document, _, config = self.known.of(base, self.said)
-        graph, kind_of = self._folded(document, config)
-        return graph, kind_of, self.known.flat(config), base, count
+        graph, kinds_of = self._folded(document, config, base)
+        return graph, kinds_of, self.known.flat(config), base
 
     def _is_asked(self, key):
         known = self.known
-        if key not in self.said or is_name(key) or is_first(key) or last(key) in ROPE or key in (known.layers_key, *known.stacks, *known.tie_keys):
+        if key not in self.said or is_name(key) or is_first(key) or last(key) in ROPE or key in (known.layers_key, *known.stacks, *known.tie_keys, *known.same):
             return False
         if key == known.text + "hidden_size" and known.width_of_heads:
             return False
@@ -675,11 +706,11 @@ class Variant:
         shares = {name: part["partial_rotary_factor"] for name, part in named.items() if "partial_rotary_factor" in part}
         return dict({"types": same}, **({"partial": shares if nested else shares[""]} if shares else {}))
 
-    def _lists(self, config, rules):
+    def _lists(self, config, stacks):
         """What lists of layers that no rule asks say, and what the class says of single layers: other values may be other sizes."""
-        asked = {key for rule in rules for key in rule["by"]}
-        count = config[self.known.layers_key]
-        lists = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == count and key not in asked}
+        asked = {key for stack in stacks.values() for rule in stack["rules"] for key in rule["by"]}
+        counts = [config[key] for key in stacks]
+        lists = {key: value for key, value in config.items() if isinstance(value, list) and len(value) in counts and key not in asked}
         lists.update({key: value for key, value in config.items() if isinstance(value, dict) and key in self.known.made})
         return {key: self._unique(value.values() if isinstance(value, dict) else value) for key, value in lists.items()}
 
@@ -707,13 +738,14 @@ def _pooled(recorded):
     pools = {name: _Pool() for name in ("blocks", "kinds", "tensors", "events", "parts")}
     for document in recorded["documents"]:
         graph = document["graph"]
+        for stack in running(graph).values():
+            stack["kinds"] = [pools["kinds"].number(kind) for kind in stack["kinds"]]
         for whole, names in ((document, ("fixed", "defaults", "lists")), (graph, ("software", "inputs", "buffers", "modules", "stacks"))):
             whole.update({name: pools["parts"].number(whole[name]) for name in names if name in whole})
         for block in graph["blocks"]:
             for name in ("tensors", "events"):
                 block[name] = [pools[name].number(row) for row in block[name]]
         graph["blocks"] = [pools["blocks"].number(block) for block in graph["blocks"]]
-        graph["layers"]["kinds"] = [pools["kinds"].number(kind) for kind in graph["layers"]["kinds"]]
     return dict(recorded, **{name: pool.rows for name, pool in pools.items()})
 
 

@@ -2,43 +2,83 @@
 
 import itertools
 import json
+from collections import Counter
 
 from .config_keys import is_first, is_period, is_size
 from .problem import Problem
 
 
 def folded(graph, config, base, layers_key, stacks=()):
-    """Layers of one kind stand once: a kind is what a layer's modules and calls are. `stacks`: numbers of layers that no call is of."""
-    if stacks:
-        graph["stacks"] = [_stack(graph, key, base[key]) for key in stacks]
-    count = base[layers_key]
-    prefix = _prefix_of(graph, count)
+    """Layers of one kind stand once: a kind is what a layer's modules and calls are. `stacks`: other numbers of layers. Returns the kinds of each
+    stack that runs by its number, too."""
+    called, kinds_of = called_layers(graph), {}
+    for key in (layers_key, *stacks):
+        if prefix := _named(key, [prefix for prefix, layers in called.items() if layers == base[key]]):
+            stack, kinds_of[key] = _running(graph, config, base, key, prefix, {"layers": True} if key == layers_key else {"stack": key})
+            del called[prefix]
+        elif key == layers_key:
+            raise Problem("layers that are called once each", str(dict(called)), "")
+        else:
+            stack = _stack(graph, key, base[key])
+        if key == layers_key:
+            graph["layers"] = stack
+        else:
+            graph.setdefault("stacks", []).append(stack)
+    if called:
+        raise Problem("numbers of layers in the config", "none of %s" % dict(called), "")
+    return graph, kinds_of
+
+
+def running(graph):
+    """The stacks of a folded graph that run, by their numbers of layers."""
+    return {stack["count"]: stack for stack in (graph["layers"], *graph.get("stacks", ())) if "rules" in stack}
+
+
+def put_numbers_of_layers(graph):
+    """The numbers of layers of a folded graph's shape, as numbers of the config."""
+    called = [graph["layers"]["count"] if "layers" in call else call["stack"] for call in graph["calls"] if "block" not in call]
+    graph["shape"].update({name: "=" + key for name, key in zip(("layers", "encoder_layers"), reversed(called))})
+
+
+def _running(graph, config, base, key, prefix, mark):
+    """The stack of those layers, which the mark stands for in the graph, and the kind of each layer."""
+    count = base[key]
+    order = [call["prefix"] for call in graph["calls"] if call.get("layer") and call["prefix"].startswith(prefix)]
+    if order != ["%s%d." % (prefix, i) for i in range(count)]:
+        raise Problem("layers that are called once each, in their order", ", ".join(order[:8]), "")
     kinds, kind_of = [], []
     for i in range(count):
         own = "%s%d" % (prefix, i)
         modules = [dict(row, name=row["name"][len(own):]) for row in graph["modules"] if _is_of(row, own)]
-        calls = [dict(call, prefix="") for call in graph["calls"] if call["prefix"] == own + "."]
+        calls = [dict(call, prefix="") for call in graph["calls"] if call.get("prefix") == own + "."]
         buffers = {name[len(own):]: row for name, row in graph["buffers"].items() if name.startswith(own + ".")}
         kind = {"modules": modules, "calls": calls, "buffers": buffers}
         if kind not in kinds:
             kinds.append(kind)
         kind_of.append(kinds.index(kind))
     graph["buffers"] = {name: row for name, row in graph["buffers"].items() if not name.startswith(prefix)}
-    graph["modules"] = _marked(graph["modules"], lambda row: row.get("name", "").startswith(prefix) and row["name"] != prefix)
-    graph["calls"] = _marked(graph["calls"], lambda call: call["prefix"].startswith(prefix))
-    graph["layers"] = {"rules": _rules(kind_of, _facts(config, base, count)), "count": layers_key, "prefix": prefix, "kinds": kinds}
-    return graph, kind_of
+    graph["modules"] = _marked(graph["modules"], lambda row: row.get("name", "").startswith(prefix) and row["name"] != prefix, mark)
+    graph["calls"] = _marked(graph["calls"], lambda call: call.get("prefix", "").startswith(prefix), mark)
+    return {"rules": _rules(kind_of, _facts(config, base, count)), "count": key, "prefix": prefix, "kinds": kinds}, kind_of
+
+
+def _named(key, prefixes):
+    """Of the prefixes of stacks the one that has the key's own word in it, or the first."""
+    words = [word for word in ("encoder", "decoder", key.split(".")[0].removesuffix("_config")) if word in key]
+    return next((prefix for prefix in prefixes if any(word in prefix for word in words)), next(iter(prefixes), None))
+
+
+def called_layers(graph):
+    """How many layers run of each stack, by what their names begin with."""
+    return Counter(call["prefix"].rstrip(".").rpartition(".")[0] + "." for call in graph["calls"] if call["layer"])
 
 
 def _stack(graph, key, count):
     """Layers of a tower that is not run: one kind of modules."""
-    part = key.split(".")[0].removesuffix("_config")
-    firsts = [row["name"][:-1] for row in graph["modules"] if row["name"].endswith(".0")]
-    found = [stem for stem in firsts if len(_layers_of(graph, stem)) == count and not any(call["prefix"].startswith(stem) for call in graph["calls"])]
-    found = [stem for stem in found if part in stem] or found
-    if not found:
+    firsts = [row["name"][:-1] for row in graph["modules"] if row.get("name", "").endswith(".0")]
+    found = [stem for stem in firsts if len(_layers_of(graph, stem)) == count and not any(call.get("prefix", "").startswith(stem) for call in graph["calls"])]
+    if not (stem := _named(key, found)):
         raise Problem("layers of %s" % key, "no modules of so many", "")
-    stem = found[0]
     kinds = _layers_of(graph, stem)
     if any(kind != kinds[0] for kind in kinds):
         raise Problem("layers of one kind in %s" % stem, "several", "")
@@ -60,20 +100,12 @@ def _layers_of(graph, stem):
         layers.append(rows)
 
 
-def _prefix_of(graph, count):
-    prefixes = [call["prefix"] for call in graph["calls"] if call["layer"]]
-    stem = prefixes[0].rsplit(".", 2)[0] + "." if prefixes else ""
-    if prefixes != ["%s%d." % (stem, i) for i in range(count)]:
-        raise Problem("layers that are called once each, in their order", ", ".join(prefixes[:8]), "")
-    return stem
-
-
-def _marked(rows, is_layers, mark=None):
+def _marked(rows, is_layers, mark):
     """The rows of layers, which stand together, as one mark."""
     at = [i for i, row in enumerate(rows) if is_layers(row)]
     if at != list(range(at[0], at[-1] + 1)):
         raise Problem("layers that follow each other", "something between them", "")
-    return rows[: at[0]] + [mark or {"layers": True}] + rows[at[-1] + 1:]
+    return rows[: at[0]] + [mark] + rows[at[-1] + 1:]
 
 
 def _facts(config, base, count):

@@ -10,8 +10,14 @@ def _text(batch, sequence, labels_name="labels"):
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), labels_name: torch.ones_like(ids)}
 
 
+def _audio(config):
+    """Bins and frames of the longest audio that a class takes, to which its feature extractor pads; two frames become one position (Whisper)."""
+    return config.num_mel_bins, 2 * config.max_source_positions
+
+
 def inputs_for(model, config, images=None):
     name = type(model).__name__
+    token = 2 if getattr(config, "pad_token_id", None) == 1 else 1
     takes = set(inspect.signature(model.forward).parameters)
 
     def labels(batch, sequence):
@@ -19,12 +25,12 @@ def inputs_for(model, config, images=None):
             return {"labels": torch.zeros(batch, dtype=torch.int64)}
         if "ForQuestionAnswering" in name:
             return {"start_positions": torch.zeros(batch, dtype=torch.int64), "end_positions": torch.zeros(batch, dtype=torch.int64)}
-        return {"labels": torch.ones(batch, sequence, dtype=torch.int64)}
+        return {"labels": torch.full((batch, sequence), token)}
 
     def of(batch, sequence):
         inputs = {}
         if "input_ids" in takes:
-            inputs["input_ids"] = torch.ones(batch, sequence, dtype=torch.int64)
+            inputs["input_ids"] = torch.full((batch, sequence), token)
             if "attention_mask" in takes:
                 inputs["attention_mask"] = torch.ones(batch, sequence, dtype=torch.int64)
             if getattr(config, "vision_config", None) is not None:  # which tokens are of images
@@ -33,6 +39,8 @@ def inputs_for(model, config, images=None):
             if images is not None:
                 inputs["input_ids"][marks == 1] = images.token
                 inputs.update(images.inputs(batch))
+        elif "input_features" in takes:
+            inputs["input_features"] = torch.empty(batch, *_audio(config), dtype=torch.bfloat16, device="meta")
         elif "pixel_values" in takes:
             size = getattr(config, "image_size", 224)
             sides = size if isinstance(size, (list, tuple)) else (size, size)

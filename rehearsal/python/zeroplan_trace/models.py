@@ -58,10 +58,12 @@ def _class_of(transformers, config, asked):
         if found is not None:
             return found
     towers = getattr(config, "vision_config", None) is not None  # some have a class without them, too, which no checkpoint names
-    usual = ["AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM"]
+    usual = ["AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoModelForMaskedLM"]
     if towers:
         usual.insert(0, "AutoModelForImageTextToText")
-    elif not getattr(config, "is_encoder_decoder", False):
+    elif getattr(config, "is_encoder_decoder", False):
+        usual = usual[2:]  # its decoder has a class of its own
+    else:
         usual.insert(0, "AutoModelForMaskedLM")  # what has both is an encoder, which its config may make a decoder
     for auto in usual:
         found = getattr(transformers, auto, None)
@@ -101,6 +103,9 @@ def of_config(config, options, folder=""):
     # A class recorded for all its configs has its cache, too, as an operation.
     text = config.get_text_config()
     config.use_cache = text.use_cache = bool(options.family) and "linear_attention" not in (getattr(text, "layer_types", None) or ())
+    for key in ("pad_token_id", "decoder_start_token_id") if getattr(config, "is_encoder_decoder", False) else ():
+        if getattr(config, key, None) is None:  # checkpoints say which, some classes have none by default
+            setattr(config, key, 0)
     kind = _class_of(transformers, config, options.class_name)
     arguments = {}
     if options.attention:

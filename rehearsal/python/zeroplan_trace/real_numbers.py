@@ -55,7 +55,7 @@ def _whole_result(func, args, kwargs):
             return isinstance(value, (bool, int)) and not isinstance(value, float)
     if args and isinstance(args[0], torch.Tensor):
         return args[0].dtype in _WHOLE
-    return name in ("randperm",)
+    return name in ("randperm", "ones")  # a mask that the program makes is one of floating-point ones
 
 
 def _to_meta(value):
@@ -85,9 +85,16 @@ def _in_turn(values, k):
     return (torch.arange(rows * k) % most).reshape(*values.shape[:-1], k)
 
 
+def _as_whole(index):
+    """Indices of whole numbers, which have a size, for one of truth values."""
+    return index.nonzero().unbind(1) if index is not None and index.dtype == torch.bool else (index,)
+
+
 def run(func, args, kwargs):
     meta = _any(args, lambda tensor: tensor.device.type == "meta") or _any(kwargs, lambda tensor: tensor.device.type == "meta")
     if not meta:
+        if func is aten.rand.default and not args[0]:
+            return torch.ones(())  # no layer is left out at random
         if func is aten.histc.default and args[0].dtype in _WHOLE:
             return func(args[0].float(), *args[1:], **kwargs).to(args[0].dtype)  # the CPU's has no whole numbers
         if _is_meta(kwargs.get("device")) and _whole_result(func, args, kwargs):
@@ -95,6 +102,8 @@ def run(func, args, kwargs):
         return func(*args, **kwargs)
     if func in (aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default, aten.equal.default):
         raise NoValue(func._schema.name.split("::")[1])
+    if func is aten.index.Tensor and all(index is None or index.device.type != "meta" for index in args[1]):
+        args = (args[0], [whole for index in args[1] for whole in _as_whole(index)])
     if func is aten.topk.default:
         values, _ = func(*_to_meta(args), **_to_meta_of(kwargs))
         return values, _in_turn(args[0], args[1])

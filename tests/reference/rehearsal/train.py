@@ -47,6 +47,9 @@ class Run:
         name = (self.config.architectures or [""])[0]
         if "ForMaskedLM" in name:
             return transformers.AutoModelForMaskedLM
+        if self.config.is_encoder_decoder:
+            text = type(self.config) in transformers.AutoModelForSeq2SeqLM._model_mapping
+            return transformers.AutoModelForSeq2SeqLM if text else transformers.AutoModelForSpeechSeq2Seq
         several = "ForConditionalGeneration" in name and hasattr(self.config, "vision_config")
         return transformers.AutoModelForImageTextToText if several else transformers.AutoModelForCausalLM
 
@@ -111,6 +114,9 @@ class Run:
         text = self.config.get_text_config()
         ids = torch.randint(0, text.vocab_size, shape, dtype=torch.int64).cuda()
         given = {"input_ids": ids, "labels": ids}
+        if self.config.is_encoder_decoder and hasattr(self.config, "num_mel_bins"):  # Whisper's 30 s
+            sound = torch.zeros(rows, self.config.num_mel_bins, 2 * self.config.max_source_positions, dtype=self.dtype)
+            given = {"input_features": sound.cuda(), "labels": ids}
         if text is not self.config:  # batches of text alone, as a processor makes them
             given["attention_mask"] = torch.ones(shape, dtype=torch.int64).cuda()
             takes = inspect.signature(self.kind()._model_mapping[type(self.config)].forward).parameters
