@@ -53,6 +53,10 @@ function(zeroplan_together target)
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group}_${batch_${group}})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # A tenth of the compiler's time goes into collecting garbage below 1.5 GB.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1500000>)
+  endif()
 endfunction()
 
 # zeroplan_layer(NAME [OWN_OPTIONS]) makes the static library zeroplan_NAME from the layer's folders of

@@ -85,11 +85,6 @@ def _in_turn(values, k):
     return (torch.arange(rows * k) % most).reshape(*values.shape[:-1], k)
 
 
-def _as_whole(index):
-    """Indices of whole numbers, which have a size, for one of truth values."""
-    return index.nonzero().unbind(1) if index is not None and index.dtype == torch.bool else (index,)
-
-
 def run(func, args, kwargs):
     meta = _any(args, lambda tensor: tensor.device.type == "meta") or _any(kwargs, lambda tensor: tensor.device.type == "meta")
     if not meta:
@@ -102,8 +97,6 @@ def run(func, args, kwargs):
         return func(*args, **kwargs)
     if func in (aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default, aten.equal.default):
         raise NoValue(func._schema.name.split("::")[1])
-    if func is aten.index.Tensor and all(index is None or index.device.type != "meta" for index in args[1]):
-        args = (args[0], [whole for index in args[1] for whole in _as_whole(index)])
     if func is aten.topk.default:
         values, _ = func(*_to_meta(args), **_to_meta_of(kwargs))
         return values, _in_turn(args[0], args[1])
