@@ -246,6 +246,36 @@ TEST_CASE("a config of several gives the sizes of each, and towers their layers"
   CHECK(asked(R"({"text_config": {"model_type": "u"}})").key == "text_config/model_type");
 }
 
+TEST_CASE("an encoder and a decoder have layers of their own, and a key may follow another") {
+  const Json family = parse_family(R"({
+    "schema": "zeroplan.family/1", "model_type": "toy", "class": "ToyForConditionalGeneration", "attention": "sdpa",
+    "blocks": [], "tensors": [], "events": [],
+    "kinds": [{"modules": [{"name": ""}], "calls": [{"block": 0, "prefix": "", "layer": true}], "buffers": {}},
+              {"modules": [{"name": ".w"}], "calls": [{"block": 1, "prefix": "", "layer": true}], "buffers": {}}],
+    "parts": [{"target": "=words"}, {"layers": 2, "decoder_layers": "=layers", "words": 8}, {},
+              [{"layers": true}, {"stack": "decoder_layers"}],
+              [{"count": "decoder_layers", "prefix": "decoder.", "rules": [{"by": ["<1"], "values": [[[true], 0], [[false], 1]]}], "kinds": [0, 1]}]],
+    "documents": [{
+      "when": {}, "fixed": 0, "defaults": 1, "lists": 2, "rope": {"types": ["default"]},
+      "graph": {"blocks": [], "modules": 3, "stacks": 4, "calls": [{"layers": true}, {"stack": "decoder_layers"}], "buffers": 2,
+        "layers": {"count": "layers", "prefix": "encoder.", "rules": [{"by": [], "values": []}], "kinds": [0]}}}]})",
+                                   "test");
+  const auto asked = [&](const std::string& config) {
+    return read_recorded(family, "test", json(config), {});
+  };
+  const auto names = [](const RecordedClass& found) {
+    return found.document->find("modules")->dump();
+  };
+  REQUIRE(asked(R"({"decoder_layers": 1})").document);
+  CHECK(names(asked(R"({"decoder_layers": 1})")) ==
+        R"([{"name":"encoder.0"},{"name":"encoder.1"},{"name":"decoder.0"}])");
+  CHECK(names(asked(R"({"layers": 1, "decoder_layers": 2})")) ==
+        R"([{"name":"encoder.0"},{"name":"decoder.0"},{"name":"decoder.1.w"}])");
+  CHECK(asked("{}").document->find("calls")->items().size() == 4);
+  CHECK(asked(R"({"words": 9, "target": 9})").document);
+  CHECK(asked(R"({"target": 9})").key == "target");
+}
+
 TEST_CASE("a document is of the sequences on its side of the windows") {
   const SequenceRange within = asked(R"({"kv": 2})").lengths;
   CHECK(within.contains(99));
