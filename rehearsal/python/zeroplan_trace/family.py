@@ -317,7 +317,7 @@ class Class:
                 changed = self.flat(self.config({other: 2 * self.defaults[other]}))
             except Exception:
                 continue
-            own = [key for key, value in self.defaults.items() if key != other and is_size(key, value) and value == self.defaults[other]]
+            own = [key for key, value in self.defaults.items() if key not in (other, self.kv_key) and is_size(key, value) and value == self.defaults[other]]
             found.update({key: other for key in own if changed.get(key) == changed[other] != self.defaults[key]})
         return found
 
@@ -327,7 +327,7 @@ class Class:
             values = dict(self.defaults, **{count: 1 for count in (self.layers_key, *self.stacks)})
             return self.error(dict(values, **{key: values[key] + 1}), set(values) - self.made) is None
 
-        asked = set(self.follows) - {self.layers_key, self.kv_key, *self.stacks} - self.made
+        asked = set(self.follows) - {self.layers_key, *self.stacks} - self.made
         return {key: self.follows[key] for key in asked if not runs(key) and self.follows[key] not in asked}
 
     def _reads_head_dim(self):
@@ -385,7 +385,7 @@ class Class:
 
     def usual(self, keys):
         """Values of keys that a config does not say, "=KEY" for another key's; null where the class makes them of others in another way."""
-        usual = {key: "=" + self.follows[key] if key in self.follows and key != self.kv_key else self.defaults.get(key) for key in keys}
+        usual = {key: "=" + self.follows[key] if key in self.follows else self.defaults.get(key) for key in keys}
         for other in [key for key in keys if is_size(key, self.defaults.get(key)) and key != self.layers_key]:
             try:
                 changed = self.flat(self.config({other: 2 * self.defaults[other]}))
