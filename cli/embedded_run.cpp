@@ -51,8 +51,8 @@ std::int64_t local_ranks(const EmbeddedRun& run) {
   return run.group.ranks > 1 ? run.group.local_ranks : run.plan.engine.data_parallel_ranks;
 }
 
-// What of a buffer is ever written: no more than the model fills, twice over. A page that nobody
-// writes to is not taken, and a bucket of DeepSpeed's size has gigabytes of them for a small model.
+// The pages of a buffer that are ever written to are no more than the model fills twice over.
+// Others are not taken, and a bucket of DeepSpeed's size has gigabytes of them for a small model.
 Bytes filled(Bytes allocated, const Plan& plan) {
   const Bytes weights = count_parameters(*plan.model).total * DType::fp32;
   return std::min(allocated, weights * 2);
@@ -85,8 +85,8 @@ std::optional<Bytes> said_memory(const Arguments& arguments) {
   return std::nullopt;
 }
 
-// What the ranks of this node take of its memory: CPU ranks all they hold (at most `capacity`
-// each), others what is offloaded; the file of --data, which every process has as tokens.
+// CPU ranks take of their node's memory all that they hold (at most `capacity` each), others what
+// is offloaded; every process has the file of --data as tokens.
 Bytes host_memory_needed(const EmbeddedRun& run, const Arguments& arguments, Bytes capacity) {
   Bytes rank = offloaded(run.plan);
   if (!run.on_gpus()) {
@@ -99,9 +99,9 @@ Bytes host_memory_needed(const EmbeddedRun& run, const Arguments& arguments, Byt
   return rank * local_ranks(run) + process * local_processes(run);
 }
 
-// What is wrong where it is more than is available (runtime/memory/available_memory.hpp), or than
-// --host-memory says. To be asked by every process before one of them trains: later the ranks'
-// memory counts as taken.
+// The diagnostic says that more is needed than is available (runtime/memory/available_memory.hpp),
+// or than --host-memory says. Every process asks before one of them trains: later the ranks' memory
+// counts as taken.
 std::optional<Diagnostic> lacking_host_memory(const EmbeddedRun& run,
                                               const Arguments& arguments,
                                               Bytes capacity) {

@@ -6,8 +6,8 @@
 #include "base/phrase.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
-#include "tuner/headroom.hpp"
 #include "tuner/fit_answer.hpp"
+#include "tuner/headroom.hpp"
 
 namespace zeroplan::cli {
 

@@ -84,7 +84,7 @@ std::vector<std::string> names_of(const Arguments& arguments) {
   return names;
 }
 
-// What the options say that are a scenario's keys elsewhere.
+// The scenario has those options that are its keys in other commands.
 Scenario question_of(const Arguments& arguments) {
   Scenario question;
   for (const ScenarioKey key :

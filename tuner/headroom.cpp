@@ -29,15 +29,15 @@ std::int64_t largest_that_fits(std::int64_t most, const std::function<bool(std::
 }
 
 std::int64_t most_micro_batch(const Model& model) {
-  const TracedGraph* traced = traced_graph_of(model);
-  return traced == nullptr || traced->batch == 0 ? kMostMicroBatch : traced->batch;
+  const std::int64_t only = traced_batch_of(model);
+  return only == 0 ? kMostMicroBatch : only;
 }
 
 std::int64_t largest_played(std::int64_t known,
                             std::int64_t most,
                             const std::function<bool(std::int64_t, bool)>& fits) {
-  const std::int64_t near = largest_that_fits(
-      most, [&](std::int64_t n) { return n <= known || fits(n, false); });
+  const std::int64_t near =
+      largest_that_fits(most, [&](std::int64_t n) { return n <= known || fits(n, false); });
   const std::int64_t start = std::max(known, near);
   constexpr std::int64_t kPart = 32;
   std::int64_t step = std::max<std::int64_t>(1, start / kPart);

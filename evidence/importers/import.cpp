@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string_view>
 #include <utility>
 
@@ -32,7 +31,6 @@ namespace {
 struct Importer {
   std::string_view format;  // "deepspeed-memory"
   std::string_view what;    // "DeepSpeed see_memory_usage"
-  std::string_view unit;    // what is counted: "lines", "experiments"
 
   // One of the three; the others are null.
   std::unique_ptr<LogLineReader> (*lines)() = nullptr;
@@ -44,55 +42,55 @@ struct Importer {
     bool (*recognise)(std::string_view) = nullptr;
     void (*read)(std::string_view, RunFindings&) = nullptr;  // throws InputError
   } bytes{};
+
+  // Of what is counted.
+  constexpr std::string_view unit() const { return lines != nullptr ? "lines" : "documents"; }
 };
 
-constexpr Importer line_format(std::string_view format,
-                               std::string_view what,
-                               std::unique_ptr<LogLineReader> (*lines)()) {
-  Importer importer{format, what, "lines"};
-  importer.lines = lines;
-  return importer;
-}
-
-constexpr Importer document_format(std::string_view format,
-                                   std::string_view what,
-                                   Importer::Document document) {
-  Importer importer{format, what, "documents"};
-  importer.document = document;
-  return importer;
-}
-
-constexpr Importer bytes_format(std::string_view format,
-                                std::string_view what,
-                                Importer::Binary bytes) {
-  Importer importer{format, what, "documents"};
-  importer.bytes = bytes;
-  return importer;
-}
-
-// The configuration comes first: lines of its document look like nothing.
-constexpr std::array kImporters = {
-    line_format("deepspeed-config", "DeepSpeed's printed configuration", deepspeed_config_lines),
-    line_format("megatron-arguments", "Megatron's printed arguments", megatron_argument_lines),
-    line_format("deepspeed-memory", "DeepSpeed's see_memory_usage", deepspeed_memory_lines),
-    line_format("deepspeed-timers", "DeepSpeed's wall-clock breakdown", deepspeed_timer_lines),
-    line_format("deepspeed-throughput", "DeepSpeed's throughput timer", deepspeed_throughput_lines),
-    line_format("deepspeed-flops", "DeepSpeed's flops profiler", deepspeed_flops_lines),
-    line_format("hf-trainer", "the Trainer's lines", hf_trainer_lines),
-    line_format("llama-factory", "LLaMA-Factory's trainer_log", llama_factory_lines),
-    line_format("tqdm", "tqdm's bars", tqdm_lines),
-    line_format("megatron-iterations", "Megatron's iterations", megatron_iteration_lines),
-    line_format("megatron-memory", "Megatron's memory report", megatron_memory_lines),
-    line_format("nccl-tests", "nccl-tests", nccl_tests_lines),
-    line_format("nvidia-smi", "nvidia-smi", nvidia_smi_lines),
-    document_format(
-        "hf-trainer-state", "the Trainer's state", {is_trainer_state, read_trainer_state}),
-    document_format("kineto", "PyTorch's profiler", {is_kineto_trace, read_kineto_trace}),
-    bytes_format("memory-snapshot", "PyTorch's memory snapshot", {is_pickle, read_memory_snapshot}),
-};
-
-// In the order in which lines are offered to them.
-std::span<const Importer> importers() { return kImporters; }
+// Lines are offered to them in this order. The configuration comes first: lines of its document
+// look like nothing.
+constexpr auto kImporters = std::to_array<Importer>({
+    {.format = "deepspeed-config",
+     .what = "DeepSpeed's printed configuration",
+     .lines = deepspeed_config_lines},
+    {.format = "megatron-arguments",
+     .what = "Megatron's printed arguments",
+     .lines = megatron_argument_lines},
+    {.format = "deepspeed-memory",
+     .what = "DeepSpeed's see_memory_usage",
+     .lines = deepspeed_memory_lines},
+    {.format = "deepspeed-timers",
+     .what = "DeepSpeed's wall-clock breakdown",
+     .lines = deepspeed_timer_lines},
+    {.format = "deepspeed-throughput",
+     .what = "DeepSpeed's throughput timer",
+     .lines = deepspeed_throughput_lines},
+    {.format = "deepspeed-flops",
+     .what = "DeepSpeed's flops profiler",
+     .lines = deepspeed_flops_lines},
+    {.format = "hf-trainer", .what = "the Trainer's lines", .lines = hf_trainer_lines},
+    {.format = "llama-factory",
+     .what = "LLaMA-Factory's trainer_log",
+     .lines = llama_factory_lines},
+    {.format = "tqdm", .what = "tqdm's bars", .lines = tqdm_lines},
+    {.format = "megatron-iterations",
+     .what = "Megatron's iterations",
+     .lines = megatron_iteration_lines},
+    {.format = "megatron-memory",
+     .what = "Megatron's memory report",
+     .lines = megatron_memory_lines},
+    {.format = "nccl-tests", .what = "nccl-tests", .lines = nccl_tests_lines},
+    {.format = "nvidia-smi", .what = "nvidia-smi", .lines = nvidia_smi_lines},
+    {.format = "hf-trainer-state",
+     .what = "the Trainer's state",
+     .document = {is_trainer_state, read_trainer_state}},
+    {.format = "kineto",
+     .what = "PyTorch's profiler",
+     .document = {is_kineto_trace, read_kineto_trace}},
+    {.format = "memory-snapshot",
+     .what = "PyTorch's memory snapshot",
+     .bytes = {is_pickle, read_memory_snapshot}},
+});
 
 constexpr std::int64_t kLargestFile = std::int64_t{1} << 30;
 
@@ -156,7 +154,7 @@ bool has_hosts(const LogText& text) {
 
 class LogImport {
  public:
-  explicit LogImport(ImportedFile& file) : file_(file), counts_(importers().size(), 0) {}
+  explicit LogImport(ImportedFile& file) : file_(file), counts_(kImporters.size(), 0) {}
 
   void read(std::string bytes, RunFindings& findings);
   std::int64_t understood() const { return understood_; }
@@ -194,7 +192,7 @@ void LogImport::read_line(std::string_view line,
 
 void LogImport::read_process(const LogText& text, RunFindings& findings) {
   Readers readers;
-  for (const Importer& importer : importers()) {
+  for (const Importer& importer : kImporters) {
     readers.push_back(importer.lines == nullptr ? nullptr : importer.lines());
   }
   const bool hosts = has_hosts(text);
@@ -230,9 +228,9 @@ void LogImport::read(std::string bytes, RunFindings& findings) {
   const std::vector<LogText> texts = split_log(std::move(bytes));
   for (const LogText& text : texts) read_process(text, findings);
   for (std::size_t i = 0; i < counts_.size(); ++i) {
-    const Importer& importer = importers()[i];
+    const Importer& importer = kImporters[i];
     if (counts_[i] > 0) {
-      file_.formats.push_back({importer.format, importer.what, importer.unit, counts_[i]});
+      file_.formats.push_back({importer.format, importer.what, importer.unit(), counts_[i]});
     }
   }
   read_errors(texts, findings);
@@ -248,10 +246,10 @@ bool opens_document(std::string_view bytes) {
 }
 
 void read_document(const Json& document, ImportedFile& file, RunFindings findings) {
-  for (const Importer& importer : importers()) {
+  for (const Importer& importer : kImporters) {
     if (importer.document.recognise == nullptr || !importer.document.recognise(document)) continue;
     importer.document.read(document, findings);
-    file.formats.push_back({importer.format, importer.what, importer.unit, 1});
+    file.formats.push_back({importer.format, importer.what, importer.unit(), 1});
     file.runs.push_back({file.file, std::move(findings)});
     return;
   }
@@ -267,11 +265,11 @@ void read_document(const Json& document, ImportedFile& file, RunFindings finding
 }
 
 bool read_binary(std::string_view bytes, ImportedFile& file, const RunFindings& empty) {
-  for (const Importer& importer : importers()) {
+  for (const Importer& importer : kImporters) {
     if (importer.bytes.recognise == nullptr || !importer.bytes.recognise(bytes)) continue;
     RunFindings findings = empty;
     importer.bytes.read(bytes, findings);
-    file.formats.push_back({importer.format, importer.what, importer.unit, 1});
+    file.formats.push_back({importer.format, importer.what, importer.unit(), 1});
     file.runs.push_back({file.file, std::move(findings)});
     return true;
   }

@@ -44,7 +44,7 @@ Part part_of(std::string_view parameter) {
   return tower ? Part::tower : Part::text;
 }
 
-// Of a name by a pattern in which * stands for any text.
+// A name matches a pattern in which * stands for any text.
 bool matches(std::string_view name, std::string_view pattern) {
   const std::size_t star = pattern.find('*');
   if (star == std::string_view::npos) return name == pattern;

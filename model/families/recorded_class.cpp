@@ -196,7 +196,7 @@ Json rows_of(const Json& pool, const Json& numbers) {
   return rows;
 }
 
-// Of a tower that is not run the modules of a layer are known.
+// A tower that is not run has the modules of a layer, and no kinds.
 Stack stack_of(const Json& family, const Json& layers, Json mark, const Values& values) {
   Stack stack{std::move(mark), layers, {}};
   if (const Json* modules = layers.find("modules")) {

@@ -381,7 +381,8 @@ void note_routed(const TracedGraph& graph, Model& model) {
 
 namespace {
 
-// What the document was traced with; a class that loops over images has sizes of one batch alone.
+// The document says which images it was traced with; a class that loops over them has sizes of one
+// batch alone.
 void read_images(TracedReader& reader, const Json& document, TracedGraph& graph) {
   const Json* images = document.find("images");
   if (images == nullptr) return;

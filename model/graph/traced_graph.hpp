@@ -103,6 +103,8 @@ struct TracedGraph {
 std::string keep_traced_graph(TracedGraph graph, const std::string& document);
 // The graph of a traced model; null for every other one.
 const TracedGraph* traced_graph_of(const Model& model);
+// The only micro-batch that the model's document is of; 0: it is of every one.
+std::int64_t traced_batch_of(const Model& model);
 
 // The message of a check (ZP_CHECK) that only such a document can break, without its place.
 std::string failed_check(const std::logic_error& broken);

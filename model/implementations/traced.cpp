@@ -341,7 +341,7 @@ class Builder {
     return graph_.blocks[static_cast<std::size_t>(graph_.calls[call].block)];
   }
 
-  // What an encoder and a decoder are given.
+  // The assumption says how long the inputs of an encoder and of a decoder are.
   Phrase lengths() const {
     const bool hears =
         std::any_of(graph_.inputs.begin(), graph_.inputs.end(), [](const NamedTensor& input) {

@@ -255,8 +255,7 @@ void resolve_batch(Resolver& r) {
   // (runtime/config.py _set_batch_related_parameters, _batch_assertion).
   const bool in_file = config.integer(Knob::train_batch_size).has_value();
   if (total && in_file && !micro && !steps) steps = 1;
-  const TracedGraph* traced = traced_graph_of(*r.plan.model);
-  const std::int64_t only = traced == nullptr ? 0 : traced->batch;
+  const std::int64_t only = traced_batch_of(*r.plan.model);
   if (!micro && !(total && steps)) {
     micro = only > 0 ? only : kDefaultMicroBatch;
     r.assume(only > 0

@@ -62,10 +62,9 @@ Images images_of(const Scenario& scenario) {
 }
 
 void keep_traced_batch(Scenario& scenario, const Model& model, const Origin& searcher) {
-  const TracedGraph* traced = traced_graph_of(model);
-  if (traced == nullptr || traced->batch == 0) return;
-  if (scenario.find(ScenarioKey::micro_batch_size) != nullptr) return;
-  scenario.set(ScenarioKey::micro_batch_size, Json(traced->batch), searcher);
+  const std::int64_t only = traced_batch_of(model);
+  if (only == 0 || scenario.find(ScenarioKey::micro_batch_size) != nullptr) return;
+  scenario.set(ScenarioKey::micro_batch_size, Json(only), searcher);
 }
 
 void resolve_images(Resolver& r) {

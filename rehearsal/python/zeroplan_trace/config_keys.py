@@ -2,6 +2,7 @@
 
 import re
 
+IMAGE_TOKENS = ("image_token_id", "image_token_index", "media_placeholder_token_id", "image_soft_token_id")  # of the token that an image's features stand for
 POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions")
 # A config's keys by what must divide what: one value and others, by the first pattern that is in the key's name.
 SIZES = (
@@ -62,8 +63,6 @@ RELEASED = {
     "llava_next": (  # v1.6-mistral, 72B and 110B, Granite Vision 3
         {}, {_TEXT: "mistral"}, {_TEXT: "qwen2"}, {_TEXT: "granite", _VISION: "siglip_vision_model"}),
     "llava_next_video": ({}, {_TEXT: "mistral"}, {_TEXT: "qwen2"}),  # 7B-32K, 32B-Qwen
-    "longt5": (  # tglobal, local
-        {"feed_forward_proj": "gated-gelu", "encoder_attention_type": "transient-global"}, {"feed_forward_proj": "gated-gelu"}),
     "marian": ({"activation_function": "swish"},),  # opus-mt
     "mbart": ({}, {"activation_function": "relu"}),  # large-cc25; large-50
     "mistral3": ({}, {_TEXT: "ministral3"}),  # Ministral 3

@@ -113,16 +113,27 @@ def document(options):
 
 def _runs(traced, grid, like, at):
     """The recorder of a run, its loss and what it holds, and every tensor's shape."""
+    if like is not None:
+        runs = _record_all(traced, [grid.points[at]])
+        shapes = shapes_like(grid.points[at], runs[0][0], like)
+        if shapes is not None:
+            return runs[0], shapes
+    runs = _record_all(traced, grid.points)
+    recorders = [run[0] for run in runs]
+    check_same_events(grid, recorders)
+    return runs[0], shape_formulas(grid, recorders)
+
+
+def _runs_at(traced, grid, batch, like, at):
+    """The grid that tells, and _runs() of it: of that batch alone where the class loops over the images of a batch."""
     try:
-        if like is not None:
-            runs = _record_all(traced, [grid.points[at]])
-            shapes = shapes_like(grid.points[at], runs[0][0], like)
-            if shapes is not None:
-                return runs[0], shapes
-        runs = _record_all(traced, grid.points)
-        recorders = [run[0] for run in runs]
-        check_same_events(grid, recorders)
-        return runs[0], shape_formulas(grid, recorders)
+        try:
+            return grid, _runs(traced, grid, like, at)
+        except DependsOnSize:
+            if traced.images is None or grid.one_batch:
+                raise
+            grid = Grid((batch,) * 3, grid.sequences)
+            return grid, _runs(traced, grid, like, at)
     except DependsOnSize as error:
         raise Problem("the same operations at every size, with sizes that grow with batch and sequence", str(error),
                       "--batches and --sequences name other sizes")
@@ -162,13 +173,7 @@ def document_and_shapes(traced, options, batches=None, sequences=None, like=None
     if images is not None:
         options.longer_than = max(options.longer_than, images.length)
     grid = Grid(batches or (2, 3, 5), sequences or _usual_sequences(shape, options))
-    try:
-        (recorder, loss, held), shapes = _runs(traced, grid, like, at)
-    except Problem:
-        if images is None or grid.one_batch:
-            raise
-        grid = Grid((options.batch,) * 3, grid.sequences)  # it loops over images: as many as one batch has
-        (recorder, loss, held), shapes = _runs(traced, grid, like, at)
+    grid, ((recorder, loss, held), shapes) = _runs_at(traced, grid, options.batch, like, at)
     dtypes = {}
     for parameter in parameters:
         dtypes[parameter.dtype] = dtypes.get(parameter.dtype, 0) + parameter.numel()

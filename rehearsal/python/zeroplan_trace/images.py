@@ -1,20 +1,19 @@
 """Images beside the text: what the class's own image processor makes of so many of one size in each sequence, and where their tokens stand."""
 
-import importlib
 import inspect
 import os
 
 import torch
 
+from .config_keys import IMAGE_TOKENS
 from .passes import watched
 from .problem import Problem
 from .recorder import Recorder
 
-TOKENS = ("image_token_id", "image_token_index", "media_placeholder_token_id", "image_soft_token_id")  # what a config calls the token of an image
-
 
 def _processor(config, folder):
     """The processor of the checkpoint where its folder is there, and that of its class with what the config says of it elsewhere."""
+    import transformers
     from transformers.models.auto import image_processing_auto as auto
 
     if folder and os.path.isfile(os.path.join(folder, "preprocessor_config.json")):
@@ -24,7 +23,7 @@ def _processor(config, folder):
     name = next((name for name in names if name), None)
     if name is None:
         raise Problem("a class with an image processor in transformers", config.model_type, "")
-    kind = getattr(importlib.import_module("transformers"), name)
+    kind = getattr(transformers, name)
     return kind(**_said(kind(), config.vision_config))
 
 
@@ -67,7 +66,7 @@ class Images:
 
     def __init__(self, model, config, folder, count, size):
         self.model, self.count, self.size = model, count, size
-        self.token = next((value for key in TOKENS if isinstance(value := getattr(config, key, None), int)), None)
+        self.token = next((value for key in IMAGE_TOKENS if isinstance(value := getattr(config, key, None), int)), None)
         if self.token is None or getattr(config, "vision_config", None) is None:
             raise Problem("a class that takes images", type(model).__name__, "")
         self.processor = _processor(config, folder)
