@@ -27,7 +27,7 @@ struct Parameter {
   std::string name;                 // "model.layers.0.self_attn.q_proj.weight"
   std::vector<std::int64_t> shape;  // as torch holds it, e.g. {out_features, in_features}
   Elements numel;                   // product of shape
-  bool trainable = true;            // false: frozen by the training method (LoRA base weights)
+  bool trainable = true;            // false: frozen by the training method or its class
   bool quantized = false;           // stored in four bits (QLoRA), frozen then
   // Routed experts: of `routed_of` parameters like this one a token uses `routed_active`
   // (fused experts: the fraction of this tensor). 1 of 1 for everything else.
