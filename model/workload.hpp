@@ -24,9 +24,10 @@ inline constexpr EnumNames<OptimizerName, 6> kOptimizerNames{
 enum class Attention { eager, sdpa, flash };
 inline constexpr EnumNames<Attention, 3> kAttentionNames{{"eager", "sdpa", "flash"}};
 
-// Whose code computes gated linear attention: PyTorch's own operations or flash-linear-attention's.
-enum class LinearAttention { torch, fla };
-inline constexpr EnumNames<LinearAttention, 2> kLinearAttentionNames{{"torch", "fla"}};
+// Whose code computes gated linear attention and Mamba 2's scans: PyTorch's own operations,
+// flash-linear-attention's (of the former) or mamba_ssm's with causal_conv1d's (of the latter).
+enum class LinearAttention { torch, fla, mamba_ssm };
+inline constexpr EnumNames<LinearAttention, 3> kLinearAttentionNames{{"torch", "fla", "mamba_ssm"}};
 
 enum class ActivationCheckpointing { none, full, selective };
 inline constexpr EnumNames<ActivationCheckpointing, 3> kActivationCheckpointingNames{

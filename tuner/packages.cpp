@@ -41,9 +41,10 @@ bool may_fuse_loss(const Scenario& scenario, const Plan& plan) {
          plan.workload.precision != Precision::fp32 && !is_ppo(plan);
 }
 
+template <LinearAttention Kernels>
 bool may_compute_linear_attention(const Scenario& scenario, const Plan& plan) {
   return scenario.find(ScenarioKey::linear_attention) == nullptr &&
-         has_linear_attention(*plan.model) && plan.workload.precision != Precision::fp32;
+         kernels_of(*plan.model) == Kernels && plan.workload.precision != Precision::fp32;
 }
 
 struct PackageRow {
@@ -73,13 +74,21 @@ constexpr std::array kPackageRows = {
                "liger-kernel is installed: assumed, for a loss that never holds all logits "
                "(--fused-loss true)"},
     PackageRow{&Packages::linear_attention,
-               may_compute_linear_attention,
+               may_compute_linear_attention<LinearAttention::fla>,
                "flash-linear-attention",
                ScenarioKey::linear_attention,
                "fla",
                "--linear-attention fla",
                "flash-linear-attention is installed: assumed, for its kernels of linear attention "
                "(--linear-attention fla)"},
+    PackageRow{&Packages::state_space,
+               may_compute_linear_attention<LinearAttention::mamba_ssm>,
+               "mamba-ssm[causal-conv1d]",
+               ScenarioKey::linear_attention,
+               "mamba_ssm",
+               "--linear-attention mamba_ssm",
+               "mamba-ssm and causal-conv1d are installed: assumed, for their kernels of "
+               "state-space layers (--linear-attention mamba_ssm)"},
 };
 
 std::string joined(const Packages& packages,

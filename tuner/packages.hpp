@@ -21,8 +21,9 @@ struct Packages {
   bool fused_loss = false;        // liger-kernel
   bool flash_attention = false;   // flash-attn
   bool linear_attention = false;  // flash-linear-attention
+  bool state_space = false;       // mamba-ssm with causal-conv1d
 
-  bool any() const { return fused_loss || flash_attention || linear_attention; }
+  bool any() const { return fused_loss || flash_attention || linear_attention || state_space; }
   friend bool operator==(const Packages&, const Packages&) = default;
 };
 

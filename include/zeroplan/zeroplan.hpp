@@ -88,7 +88,7 @@ struct Scenario {
   std::optional<std::string> loading{};             // usual, every-rank, converted
   std::optional<std::string> optimizer{};
   std::optional<std::string> attention{};                 // eager, sdpa, flash
-  std::optional<std::string> linear_attention{};          // torch, fla
+  std::optional<std::string> linear_attention{};          // torch, fla, mamba_ssm
   std::optional<std::string> activation_checkpointing{};  // none, full, selective
   std::optional<bool> checkpoint_reentrant{};
   std::optional<std::string> activation_offload{};

@@ -75,7 +75,8 @@ class LayerLists {
 
 // A layer's part of a rule, by its key: the item of a list, for "<key" and "<1" whether it is one
 // of the first so many, for ">1" whether it is the last, for "%key" whether it ends a period, for
-// "$key" whether it is the last of its value in a list. Null: nothing.
+// "$key" whether it is the last of its value in a list, for "@key" whether a list has its number.
+// Null: nothing.
 Json said_of_layer(std::string_view key,
                    std::size_t i,
                    const LayerLists& lists,
@@ -85,8 +86,14 @@ Json said_of_layer(std::string_view key,
     key.remove_prefix(1);
     return lists.item(key, i).is_null() ? Json() : Json(lists.is_last_of_its_value(key, i));
   }
-  if (sort != '<' && sort != '>' && sort != '%') return lists.item(key, i);
+  if (sort != '<' && sort != '>' && sort != '%' && sort != '@') return lists.item(key, i);
   const auto at = static_cast<std::int64_t>(i);
+  if (sort == '@') {
+    const Json* numbers = values.find(key.substr(1));
+    if (numbers == nullptr || !numbers->is_array()) return Json(false);
+    const std::vector<Json>& all = numbers->items();
+    return Json(std::find(all.begin(), all.end(), Json(at)) != all.end());
+  }
   if (key == "<1") return Json(at < 1);
   if (key == ">1") return Json(i + 1 == lists.count());
   const auto size = values.size(key.substr(1));
@@ -144,7 +151,7 @@ std::vector<std::size_t> kinds_of(const Json& layers, const Values& values) {
   }
   const std::vector<Json>& by = layers.find("rules")->items().front().find("by")->items();
   const std::string key = by.empty() ? "" : by.front().as_string();
-  throw NotRecorded{key.find_first_of("<>%$") == 0 ? key.substr(1) : key,
+  throw NotRecorded{key.find_first_of("<>%$@") == 0 ? key.substr(1) : key,
                     phrase("layers of the kinds that were recorded")};
 }
 
@@ -535,8 +542,9 @@ Json parse_family(std::string_view text, const std::string& file) {
 
 RecordedClass read_recorded(const Json& family,
                             const std::string& file,
-                            const Json& config,
+                            const Json& said,
                             const ModelUse& use) {
+  const Json config = spelled_out(family, said);
   const Json* documents = family.find("documents");
   if (documents == nullptr || !documents->is_array()) {
     throw InputError({file, "", "documents", "none", ""});

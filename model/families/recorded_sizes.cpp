@@ -125,6 +125,47 @@ bool is_formula(const Json& value) {
 
 }  // namespace
 
+namespace {
+
+// A list of layers' kinds as a config says it: by its key, by another name of it, or as a text.
+Json said_kinds(const Json& family, const Json& config, const std::string& key, const Json& how) {
+  std::vector<std::string> names{key};
+  if (const Json* aliases = family.find("aliases")) {
+    for (const auto& [alias, name] : aliases->members()) {
+      if (name.as_string() == key) names.push_back(alias);
+    }
+  }
+  for (const std::string& name : names) {
+    const Json* list = config.find(name);
+    if (list != nullptr && list->is_array()) return *list;
+  }
+  const Json* letters = how.find("letters");
+  const Json* text = letters == nullptr ? nullptr : config.find(letters->as_string());
+  if (text == nullptr || !text->is_string()) return {};
+  Json kinds = Json::array();
+  for (const char letter : text->as_string()) kinds.push_back(Json(std::string(1, letter)));
+  return kinds;
+}
+
+}  // namespace
+
+Json spelled_out(const Json& family, Json config) {
+  const Json* lists = family.find("spelling");
+  if (lists == nullptr) return config;
+  for (const auto& [key, how] : lists->members()) {
+    Json kinds = said_kinds(family, config, key, how);
+    if (!kinds.is_array()) continue;
+    for (Json& kind : kinds.items()) {
+      const Json* own = kind.is_string() ? how.find("words")->find(kind.as_string()) : nullptr;
+      if (own != nullptr) kind = *own;
+    }
+    if (const Json* count = how.find("count"))
+      config[count->as_string()] = Json(static_cast<std::int64_t>(kinds.items().size()));
+    config[key] = std::move(kinds);
+  }
+  return config;
+}
+
 RecordedValues::RecordedValues(const Json& config, const Json& document)
     : config_(config),
       defaults_(*document.find("defaults")),

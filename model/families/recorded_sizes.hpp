@@ -11,6 +11,10 @@
 
 namespace zeroplan {
 
+// The config with its lists of layers' kinds in the class's own words ("spelling" of the family):
+// older releases have others, and some configs a text with a letter for each layer.
+Json spelled_out(const Json& family, Json config);
+
 // The values of the config's keys, with the class's defaults for those that it does not say. Keys
 // of a config inside the config stand behind its name: "text_config.hidden_size".
 class RecordedValues {

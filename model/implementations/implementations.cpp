@@ -8,6 +8,7 @@
 #include "model/graph/traced_graph.hpp"
 #include "model/implementations/families.hpp"
 #include "model/implementations/hf_delta_rule.hpp"
+#include "model/implementations/hf_mamba_ssm.hpp"
 #include "model/implementations/traced.hpp"
 
 namespace zeroplan {
@@ -138,9 +139,13 @@ ModelGraph build_two(const Model& model, const GraphOptions& options) {
 
 }  // namespace
 
-bool has_linear_attention(const Model& model) {
+LinearAttention kernels_of(const Model& model) {
   const TracedGraph* traced = traced_graph_of(model);
-  return traced != nullptr && has_operation(*traced, hf::kDeltaRule);
+  const auto has = [&](std::string_view name) {
+    return traced != nullptr && has_operation(*traced, name);
+  };
+  if (has(hf::kDeltaRule)) return LinearAttention::fla;
+  return has(hf::kSplitScan) ? LinearAttention::mamba_ssm : LinearAttention::torch;
 }
 
 ModelGraph build_graph(const Model& model, const GraphOptions& options) {

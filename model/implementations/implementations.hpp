@@ -14,8 +14,8 @@ namespace zeroplan {
 // that no adapter wraps, an activation of one kernel.
 bool has_tiled_mlp(const Model& model);
 
-// Whether layers have gated linear attention that is described.
-bool has_linear_attention(const Model& model);
+// Whose kernels the model's layers run where they are installed; torch: no package has any.
+LinearAttention kernels_of(const Model& model);
 
 // The graph of one micro-batch. The model must be planned. Throws InputError where the family or
 // the implementation is not modelled.

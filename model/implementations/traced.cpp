@@ -12,6 +12,8 @@
 #include "base/diagnostic.hpp"
 #include "model/implementations/assembler.hpp"
 #include "model/implementations/hf_delta_rule.hpp"
+#include "model/implementations/hf_mamba_ssm.hpp"
+#include "model/implementations/traced_call.hpp"
 #include "model/implementations/traced_operations.hpp"
 
 namespace zeroplan {
@@ -114,6 +116,7 @@ class Player {
         t_.set_category(e.name == "logits" ? MemoryCategory::logits : MemoryCategory::activations);
         return i;
       case TracedEvent::Kind::operation:
+        if (e.name == hf::kSplitScan) return split_scan(i);
         operation(e);
         return i;
     }
@@ -232,6 +235,28 @@ class Player {
         "trace the model again"});
   }
 
+  // mamba_ssm's kernels in place of what the module that runs does from here on; without them only
+  // the parameters are named, as the class does in its arguments. Returns the last event played.
+  std::size_t split_scan(std::size_t i) {
+    const TracedEvent& e = block_.events[i];
+    const TracedOperationCall call(values_, e);
+    if (c_.options.linear_attention != LinearAttention::mamba_ssm || open_.empty()) return i;
+    std::size_t end = i + 1;
+    for (; block_.events.at(end).kind != TracedEvent::Kind::leave ||
+           block_.events[end].name != open_.back().name;
+         ++end) {
+    }
+    try {
+      values_.at(block_.events[end].tensor) = hf::mamba_split_scan(t_, split_scan_inputs(call));
+    } catch (const std::logic_error& broken) {
+      throw refused(phrase("{} in {}", e.name, block_.name), broken);
+    }
+    for (std::size_t k = i; k < end; ++k) {
+      if (block_.events[k].kind == TracedEvent::Kind::drop) drop(block_.events[k]);
+    }
+    return end - 1;
+  }
+
   // A linear layer that peft wraps: its own operation, and the adapter's beside it.
   std::size_t adapted(std::size_t i) {
     const TracedEvent& entered = block_.events[i];
@@ -332,6 +357,9 @@ class Builder {
     }
     if (has_operation(graph_, hf::kDeltaRule)) {
       assembler_.assume(hf::who_computes(options.linear_attention));
+    }
+    if (has_operation(graph_, hf::kSplitScan)) {
+      assembler_.assume(hf::who_scans(options.linear_attention));
     }
     for (std::size_t i = 0; i < graph_.calls.size(); ++i) call(i);
   }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/implementations/hf_mamba_ssm.hpp"
 #include "model/implementations/traced_values.hpp"
 
 namespace zeroplan {
@@ -39,6 +40,9 @@ class TracedOperationCall {
 // Every operation that has no formula of its own: results of the recorded sizes, what autograd
 // kept, and a gradient of each input's size.
 void play_general(TracedOperationCall& call);
+
+// Of mamba_ssm's function: its tensors, chunks and groups (traced_operations.cpp).
+hf::SplitScanInputs split_scan_inputs(const TracedOperationCall& call);
 
 // traced_routing.cpp
 void play_flash_attention(TracedOperationCall& call);

@@ -6,6 +6,7 @@
 
 #include "base/check.hpp"
 #include "model/graph/aten_recurrent.hpp"
+#include "model/implementations/hf_chunk_scan.hpp"
 #include "model/implementations/hf_delta_rule.hpp"
 #include "model/implementations/hf_sdpa.hpp"
 #include "model/implementations/traced_call.hpp"
@@ -307,6 +308,13 @@ void delta_rule(Call& call) {
   call.give(hf::gated_delta_rule(call.t, call.v.c.options.linear_attention, given, false, state));
 }
 
+// x, dt, A, B, C, D and dt_bias of Mamba 2; the positions of a chunk.
+void chunk_scan(Call& call) {
+  call.give(hf::mamba_chunk_scan(
+      call.t,
+      {call.x(0), call.x(1), call.x(2), call.x(3), call.x(4), call.x(5), call.x(6), call.e.step}));
+}
+
 void layer_norm(Call& call) {
   const Tensor none;
   call.give(aten::layer_norm(call.t,
@@ -412,6 +420,7 @@ constexpr std::array kOperations = {
     Row{hf::kUpdateCache, play_update_cache},
     Row{"_grouped_mm", play_grouped_product},
     Row{hf::kDeltaRule, delta_rule},
+    Row{hf::kChunkScan, chunk_scan},
     Row{"topk", play_topk},
     Row{"max", [](Call& k) { k.e.out.size() == 2 ? play_topk(k) : play_general(k); }},
     Row{"sort", play_sort},
@@ -431,6 +440,20 @@ const Row* row_of(std::string_view name) {
 }
 
 }  // namespace
+
+hf::SplitScanInputs split_scan_inputs(const TracedOperationCall& k) {
+  return {k.x(0),
+          k.x(1),
+          k.x(2),
+          k.x(3),
+          k.x(4),
+          k.x(5),
+          k.x(6),
+          k.x(7),
+          k.x(8),
+          k.e.step,
+          k.e.dims.at(0)};
+}
 
 bool has_formula(std::string_view operation) { return row_of(operation) != nullptr; }
 

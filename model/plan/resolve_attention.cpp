@@ -49,8 +49,8 @@ void resolve_linear_attention(Resolver& r) {
   LinearAttention& attention = r.plan.workload.linear_attention;
   const auto said = r.text(ScenarioKey::linear_attention);
   if (said) attention = *find(kLinearAttentionNames, std::string_view(*said));
-  if (attention == LinearAttention::torch || has_linear_attention(*r.plan.model)) return;
-  r.warn(phrase("{}: without effect, no layer of {} has gated linear attention that is described",
+  if (attention == LinearAttention::torch || attention == kernels_of(*r.plan.model)) return;
+  r.warn(phrase("{}: without effect, no layer of {} is described that runs these kernels",
                 r.origin(ScenarioKey::linear_attention).pointer,
                 r.plan.model->architecture));
   attention = LinearAttention::torch;

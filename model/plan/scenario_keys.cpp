@@ -156,10 +156,11 @@ const std::array<ScenarioKeyInfo, kScenarioKeyCount> kScenarioKeys = {{
      "--linear-attention",
      "",
      ScenarioType::choice,
-     "torch|fla",
+     "torch|fla|mamba_ssm",
      0,
      0,
-     "gated linear attention by PyTorch's operations or by flash-linear-attention's kernels"},
+     "gated linear attention and scans of Mamba 2 by PyTorch's operations, by "
+     "flash-linear-attention's kernels or by mamba_ssm's"},
     {ScenarioKey::activation_checkpointing,
      "/workload/activation_checkpointing",
      "--activation-checkpointing",

@@ -60,7 +60,7 @@ class RunFlags(TypedDict, total=False):
     attention: str
     """eager, sdpa or flash."""
     linear_attention: str
-    """torch or fla."""
+    """torch, fla or mamba_ssm."""
     activation_checkpointing: Union[str, bool]
     """none, full or selective."""
     ckpt: Union[str, bool]

@@ -66,10 +66,11 @@ def changes_of(config, usual):
     said.update({key: 16 for key, value in usual.items() if value is None and "experts" in key})
     odd = [key for key, value in config.items() if key.endswith("moe_intermediate_size") and value and value % 16]
     said.update({key: config[key] // 16 * 16 for key in odd})  # grouped products want rows of whole 16 bytes
-    yield {**said, **layers_of(config, 8)}
+    counted = {**usual, **config}  # the length of a list is no key of the config
+    yield {**said, **layers_of(counted, 8)}
     config = dict(config, **said)
     wider = {key: 2 * config[key] for key in WIDTHS if config.get(key)}
-    yield {**said, **wider, **layers_of(config, 12), "vocab_size": 200000}
+    yield {**said, **wider, **layers_of(counted, 12), "vocab_size": 200000}
 
 
 def changes_of_parts(config, usual, text, width):

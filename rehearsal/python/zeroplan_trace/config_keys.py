@@ -10,6 +10,7 @@ SIZES = (
     (("num_global_key_value_heads",), (2, 6, 4)),
     (("linear_num_key_heads",), (3, 6, 2)),
     (("linear_num_value_heads",), (6, 18, 36)),
+    (("mamba_n_heads", "mamba_num_heads", "n_mamba_heads"), (18, 36, 9)),
     (("attention_heads", "n_head", "num_heads"), (12, 24, 36)),
     (("qk_rope_head_dim",), (16, 32, 48)),
     (("qk_nope_head_dim",), (120, 152, 168)),
@@ -23,7 +24,7 @@ SIZES = (
     (("topk_group",), (2, 1)),
     (("n_group",), (4, 8, 2)),
     (("num_experts", "n_routed_experts", "num_local_experts"), (16, 32, 8)),
-    (("hidden_size", "n_embd", "d_model", "embed_dim"), (1728, 2880, 4032)),
+    (("hidden_size", "n_embd", "d_model", "embed_dim", "mamba_d_ssm"), (1728, 2880, 4032)),
     (("vocab_size",), (1009, 1013, 1019)),
     (POSITIONS, (8209, 8219, 8221)),
     (("temporal_patch_size",), (2, 3, 4)),
@@ -48,12 +49,18 @@ _WAYS = {"topk_method": ("greedy", "group_limited_greedy")}
 # A tuple is repeated over the layers.
 _TEXT, _VISION = "text_config.model_type", "vision_config.model_type"
 _CONVOLUTIONS = ("conv", "conv", "full_attention")
+_WITH_STATES = ("linear_attention", "mlp", "full_attention", "moe")
 _WITHOUT_LAYER_INPUTS = {"hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "global_head_dim": 512, "num_global_key_value_heads": 4,
                          "layer_types": ("sliding_attention", "full_attention")}
 RELEASED = {
     "bart": ({}, {"attention_dropout": 0.1, "activation_dropout": 0.1}),  # large-cnn; base, large
+    "bamba": ({"attn_layer_indices": [1, 3]},),
     "gemma4_text": (  # 31B, 26B-A4B
         _WITHOUT_LAYER_INPUTS, {**_WITHOUT_LAYER_INPUTS, "enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704}),
+    "granitemoehybrid": (  # 4.0 H Tiny and Small, H Micro, Micro
+        {"layer_types": ("linear_attention", "full_attention"), "position_embedding_type": "nope"},
+        {"layer_types": ("linear_attention", "full_attention"), "position_embedding_type": "nope", "num_local_experts": 0},
+        {"layer_types": ("full_attention",), "position_embedding_type": "rope", "num_local_experts": 0}),
     "internvl": ({}, *({_TEXT: kind} for kind in ("llama", "qwen3", "qwen3_moe", "gpt_oss"))),  # InternVL 2.5, 3.5
     "lfm2": ({"layer_types": _CONVOLUTIONS},),
     "lfm2_moe": ({"layer_types": _CONVOLUTIONS},),
@@ -67,6 +74,8 @@ RELEASED = {
     "mbart": ({}, {"activation_function": "relu"}),  # large-cc25; large-50
     "mistral3": ({}, {_TEXT: "ministral3"}),  # Ministral 3
     "pegasus": ({"activation_function": "relu", "attention_dropout": 0.1, "activation_dropout": 0.1},),
+    "nemotron_h": (  # Nano, Super
+        {"layers_block_type": _WITH_STATES}, {"layers_block_type": _WITH_STATES, "moe_latent_size": 1024}),
     "paligemma": ({}, {_TEXT: "gemma2"}),  # PaliGemma 2
 }
 # Widths of heads under latent attention: values as wide as queries take other kernels.
@@ -156,6 +165,10 @@ def others(key, value):
         return [way for way in ("default", "full") if way != value]
     if isinstance(value, str) and "." in key and "act" in last(key):  # of a tower that is not run
         return [way for way in ("silu", "gelu", "gelu_pytorch_tanh") if way != value]
+    if isinstance(value, (list, tuple)) and value and all(isinstance(one, float) for one in value):  # factors and bounds
+        return [[2.0 * one + 0.5 for one in value]]
+    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):  # of layers that the class does not build
+        return [value[::-1]]
     if isinstance(value, list) and "." in key and all(isinstance(one, int) for one in value):
         return [[max(0, one - 1) for one in value]] if value else []
     if value is None and "idx" in key:  # which layers

@@ -18,6 +18,7 @@ from .config_keys import (LATENT_HEADS, LAYERS, RELEASED, ROPE, ROPE_SORTS, SIZE
 from .family_layers import folded, holds, put_numbers_of_layers, running
 from .formulas import Differs, Formulas
 from .problem import Problem
+from .spelling import spellings
 
 _SEQUENCES = (128, 256, 512)
 
@@ -169,6 +170,8 @@ class Class:
                 values.update({"%s.%s" % (key, name): inner for name, inner in value.items()})
             else:
                 values[key] = value
+        if isinstance(getattr(type(config), LAYERS[0], None), property):  # the length of a list
+            values[LAYERS[0]] = getattr(config, LAYERS[0])
         return values
 
     def config(self, values, with_lists=True):
@@ -239,6 +242,7 @@ class Class:
             "class": first["name"],
             **({"scores": scores} if scores and not first["name"].endswith("MaskedLM") else {}),
             **({"aliases": aliases} if (aliases := self._aliases()) else {}),
+            **({"spelling": spelling} if (spelling := spellings(self)) else {}),
             "software": first["software"],
             "attention": first.get("attention", ""),
             "documents": rows,
@@ -296,9 +300,10 @@ class Class:
         return rows
 
     def _made(self):
-        """Keys that the config makes of its numbers of layers."""
+        """Keys that the config makes of its numbers of layers, or of its sizes where a word ("auto") stands for them."""
         stacks = (self.layers_key, *self.stacks)
-        return {key for stack in stacks for key in self._made_of(stack)} - set(stacks)
+        worked_out = {key for key, value in self.defaults.items() if is_size(key, value) and isinstance(getattr(self.config_class, key, None), str)}
+        return worked_out | {key for stack in stacks for key in self._made_of(stack)} - set(stacks)
 
     def _made_of(self, stack):
         for count in range(2, 9):
@@ -506,7 +511,7 @@ class Variant:
                 raise Problem("layers whose kinds the config tells", "%s, with twice as many" % more[1][key], "")
         put_numbers_of_layers(graph)
         rules = [rule for stack in running(graph).values() for rule in stack["rules"]]
-        told = {key[1:] for rule in rules for key in rule["by"] if key[0] in "<%" and key != "<1"}
+        told = {key[1:] for rule in rules for key in rule["by"] if key[0] in "<%@" and key != "<1"}
         if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and key not in told):
             return Variant(known, self.grouped, self.tied, self.long, self.switched).row()
         for stack in running(graph).values():
@@ -558,8 +563,8 @@ class Variant:
         """Of lists that rules ask: what the class repeats for a config without one, and keys that it reads for it and keeps nowhere, with their usual values."""
         known, rules, count = self.known, stack["rules"], stack["count"]
         layers, absent = known.defaults[count], {}
-        needed = all(any(key[0] not in "<>%" for key in rule["by"]) for rule in rules)  # no rule goes without a list
-        for key in sorted({key.lstrip("$") for rule in rules for key in rule["by"] if key[0] not in "<>%"}):
+        needed = all(any(key[0] not in "<>%@" for key in rule["by"]) for rule in rules)  # no rule goes without a list
+        for key in sorted({key.lstrip("$") for rule in rules for key in rule["by"] if key[0] not in "<>%@"}):
             usual = [known.list_without(key, {count: number}) for number in (layers, layers + 1, layers + 3)]
             row = {}
             for length in range(1, layers // 2 + 1) if needed else ():

@@ -110,7 +110,7 @@ def _marked(rows, is_layers, mark):
 
 def _facts(config, base, count):
     """What a config says of each layer: in its lists, by a number of layers that come first ("<key"; "<1": the first one, ">1": the last), by a
-    period ("%key"), by whether it is the last of its value in a list ("$key")."""
+    period ("%key"), by whether it is the last of its value in a list ("$key"), by whether a list has its number ("@key")."""
     facts = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == count}
     for key in list(facts):
         facts["$" + key] = [value not in facts[key][i + 1:] for i, value in enumerate(facts[key])]
@@ -119,8 +119,14 @@ def _facts(config, base, count):
             facts["<" + key] = [i < base[key] for i in range(count)]
         if is_period(key) and is_size(key, base[key]) and base[key] > 0:
             facts["%" + key] = [(i + 1) % base[key] == 0 for i in range(count)]
+        if key in config and _has_numbers(config[key]):
+            facts["@" + key] = [i in config[key] for i in range(count)]
     facts["<1"], facts[">1"] = [i == 0 for i in range(count)], [i == count - 1 for i in range(count)]
     return facts
+
+
+def _has_numbers(value):
+    return isinstance(value, list) and bool(value) and all(isinstance(one, int) and not isinstance(one, bool) for one in value)
 
 
 def holds(rule, kind_of, config, base, count):
@@ -137,7 +143,7 @@ def _rules(kind_of, facts):
     """Which layer is of which kind, by as few of the facts as tell it."""
     if len(set(kind_of)) == 1:
         return [{"by": [], "values": []}]
-    lists = sorted(key for key in facts if key[0] not in "<>%$")
+    lists = sorted(key for key in facts if key[0] not in "<>%$@")
     rules = []
     for number in (1, 2, 3):
         for keys in itertools.combinations(lists + sorted(key for key in facts if key not in lists), number):

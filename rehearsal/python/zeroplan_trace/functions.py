@@ -122,19 +122,28 @@ def _dropout(recorder, func, args, kwargs):
     return out
 
 
-class _DeltaRule(torch.autograd.Function):
-    """(b, s, heads, value_dim), contiguous, whatever the tensors are that go in."""
+class _Result(torch.autograd.Function):
+    """A new tensor of the sizes of one, contiguous, that follows from all."""
 
     @staticmethod
-    def forward(ctx, query, key, value, decay, beta):
-        return value.new_empty(value.shape)
+    def forward(ctx, dtype, like, *others):
+        return like.new_empty(like.shape, dtype=dtype)
 
     @staticmethod
     def backward(ctx, gradient):
-        return None, None, None, None, None
+        return None
 
 
-DELTA_RULE = "chunk_gated_delta_rule"
+def _as_one(recorder, name, into, like, dtype, **facts):
+    recorder.poll()
+    saves = recorder.take_saved()
+    with _Quiet(recorder):
+        out = _Result.apply(dtype, like, *into)
+    recorder.operation(name, into, [out], saves, **facts)
+    return out
+
+
+DELTA_RULE, CHUNK_SCAN, SPLIT_SCAN = "chunk_gated_delta_rule", "mamba_chunk_scan_combined", "mamba_split_conv1d_scan_combined"
 
 
 def _delta_rule(recorder, func):
@@ -147,12 +156,38 @@ def _delta_rule(recorder, func):
         if recorder.quiet or said.get("initial_state") is not None or said.get("output_final_state"):
             return func(*args, **kwargs)
         into = [said[name] for name in ("query", "key", "value", "g", "beta")]
-        recorder.poll()
-        saves = recorder.take_saved()
-        with _Quiet(recorder):
-            out = _DeltaRule.apply(*into)
-        recorder.operation(DELTA_RULE, into, [out], saves)
-        return out, None
+        return _as_one(recorder, DELTA_RULE, into, said["value"], said["value"].dtype), None
+
+    return recorded
+
+
+def _chunk_scan(recorder, func):
+    """transformers' function for Mamba 2, some of whose tensors have a size for each chunk of the sequence."""
+    signature = inspect.signature(func)
+
+    @functools.wraps(func)
+    def recorded(*args, **kwargs):
+        said = signature.bind(*args, **kwargs).arguments
+        if recorder.quiet or said.get("initial_states") is not None or said.get("return_final_states"):
+            return func(*args, **kwargs)
+        into = [said.get(name) for name in ("hidden_states", "dt", "A", "B", "C", "D", "dt_bias")]
+        return _as_one(recorder, CHUNK_SCAN, into, said["hidden_states"], torch.float32, step=said["chunk_size"])
+
+    return recorded
+
+
+def _split_scan(recorder, func):
+    """mamba_ssm's kernels, which make what the innermost module returns; without the package the class runs what follows."""
+    signature = inspect.signature(func)
+
+    @functools.wraps(func)
+    def recorded(*args, **kwargs):
+        said = signature.bind(*args, **kwargs).arguments
+        into = [said.get(name) for name in ("zxbcdt", "conv1d_weight", "conv1d_bias", "dt_bias", "A", "D", "rmsnorm_weight", "outproj_weight", "outproj_bias")]
+        if not recorder.quiet:
+            recorder.poll()
+            recorder.operation(SPLIT_SCAN, into, [], recorder.take_saved(), step=said["chunk_size"], dims=[said["ngroups"]])
+        return func(*args, **kwargs)
 
     return recorded
 
@@ -198,7 +233,8 @@ def named_functions(recorder, model):
     places += list(model.modules())
     cache = getattr(sys.modules.get("transformers.cache_utils"), "Cache", None)
     places += [cache] if cache is not None else []
-    named = {"torch_" + DELTA_RULE: _delta_rule, DELTA_RULE: _delta_rule, "_flash_attention_forward": _flash_attention,
+    named = {"torch_" + DELTA_RULE: _delta_rule, DELTA_RULE: _delta_rule, "mamba2_chunk_scan": _chunk_scan,
+             "mamba2_split_conv1d_scan_combined": _split_scan, "_flash_attention_forward": _flash_attention,
              "update": _update_cache}
     undo = []
     for place in places:

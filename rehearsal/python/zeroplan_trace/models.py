@@ -98,11 +98,15 @@ def from_transformers(name, options):
     return of_config(config, options, path if os.path.isdir(path) else "")
 
 
+# Kinds of layers whose cache is more than keys and values.
+_WITH_STATES = {"linear_attention", "hybrid", "hybrid_sliding"}
+
+
 def of_config(config, options, folder=""):
     transformers = _transformers()
     # A class recorded for all its configs has its cache, too, as an operation.
     text = config.get_text_config()
-    config.use_cache = text.use_cache = bool(options.family) and "linear_attention" not in (getattr(text, "layer_types", None) or ())
+    config.use_cache = text.use_cache = bool(options.family) and _WITH_STATES.isdisjoint(getattr(text, "layer_types", None) or ())
     for key in ("pad_token_id", "decoder_start_token_id") if getattr(config, "is_encoder_decoder", False) else ():
         if getattr(config, key, None) is None:  # checkpoints say which, some classes have none by default
             setattr(config, key, 0)

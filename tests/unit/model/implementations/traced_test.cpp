@@ -183,7 +183,7 @@ TEST_CASE("a traced model whose logits are no product with a matrix has its own 
 
 TEST_CASE("linear attention of a traced model is one operation, by either code") {
   const Model a = traced("qwen3_5"), b = described("qwen3_5");
-  CHECK(has_linear_attention(a));
+  CHECK(kernels_of(a) == LinearAttention::fla);
   for (const auto by : {LinearAttention::torch, LinearAttention::fla}) {
     for (const auto checkpointing :
          {ActivationCheckpointing::none, ActivationCheckpointing::full}) {

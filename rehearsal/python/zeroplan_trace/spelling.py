@@ -1,0 +1,50 @@
+"""Other words in which configs say the kinds of their layers: those of older releases, or a text with a letter for each layer."""
+
+import inspect
+import re
+import string
+
+_LAYERS = 4
+
+
+def spellings(known):
+    """Of each list of kinds, by its key: what words stand for which kind, which key has the text of letters, which key is the list's length."""
+    usual = known.flat(known.config({known.layers_key: _LAYERS}))
+    found = {}
+    for key, kinds in usual.items():
+        if not isinstance(kinds, list) or len(kinds) != usual[known.layers_key] or not all(isinstance(kind, str) for kind in kinds):
+            continue
+        row = {"words": _older_words(known, key)}
+        for text, letters in _letters(known, key):
+            row["letters"] = text
+            row["words"].update(letters)
+        if _is_counted(known):
+            row["count"] = known.layers_key
+        if row != {"words": {}}:
+            found[key] = row
+    return found
+
+
+def _is_counted(known):
+    return isinstance(getattr(known.config_class, known.layers_key, None), property)
+
+
+def _kind(known, key, said):
+    """The kind that all layers have of a config that says this; None: there are several."""
+    kinds = known.list_without(key, {known.layers_key: _LAYERS, **said})
+    return kinds[0] if len(kinds) == _LAYERS and len(set(kinds)) == 1 else None
+
+
+def _older_words(known, key):
+    from transformers import configuration_utils
+
+    words = getattr(configuration_utils, "_LEGACY_LAYER_TYPE_REMAP", {})
+    kinds = {word: _kind(known, key, {key: [word] * _LAYERS}) for word in words}
+    return {word: kind for word, kind in kinds.items() if kind not in (None, word)}
+
+
+def _letters(known, key):
+    for text in re.findall(r'"(\w+)" in kwargs', inspect.getsource(known.config_class)):
+        kinds = {letter: _kind(known, key, {text: letter * _LAYERS}) for letter in string.ascii_letters + string.punctuation}
+        if len(set(kinds.values()) - {None}) > 1:  # a key that is none of letters changes nothing
+            yield text, {letter: kind for letter, kind in kinds.items() if kind is not None}
