@@ -91,6 +91,9 @@ constexpr std::array kPackageRows = {
                "state-space layers (--linear-attention mamba_ssm)"},
 };
 
+// The key's value by which a scenario has the package.
+Json value_of(const PackageRow& row) { return row.value.empty() ? Json(true) : Json(row.value); }
+
 std::string joined(const Packages& packages,
                    std::string_view PackageRow::*part,
                    std::string_view between) {
@@ -161,8 +164,7 @@ std::vector<Packages> packages_to_try(const Scenario& scenario, const Plan& plan
 
 Scenario with_packages(Scenario scenario, const Packages& packages) {
   for (const PackageRow& row : kPackageRows) {
-    if (!(packages.*row.chosen)) continue;
-    scenario.set(row.key, row.value.empty() ? Json(true) : Json(row.value), kPackages);
+    if (packages.*row.chosen) scenario.set(row.key, value_of(row), kPackages);
   }
   return scenario;
 }
@@ -171,7 +173,8 @@ Packages chosen_packages(const Scenario& scenario) {
   Packages chosen;
   for (const PackageRow& row : kPackageRows) {
     const ExplicitValue* said = scenario.find(row.key);
-    chosen.*row.chosen = said != nullptr && said->origin.file == kPackages.file;
+    chosen.*row.chosen =
+        said != nullptr && said->origin.file == kPackages.file && said->value == value_of(row);
   }
   return chosen;
 }

@@ -123,10 +123,6 @@ bool is_formula(const Json& value) {
          (value.as_string().front() == '=' || value.as_string().front() == '~');
 }
 
-}  // namespace
-
-namespace {
-
 // A list of layers' kinds as a config says it: by its key, by another name of it, or as a text.
 Json said_kinds(const Json& family, const Json& config, const std::string& key, const Json& how) {
   std::vector<std::string> names{key};
@@ -159,8 +155,9 @@ Json spelled_out(const Json& family, Json config) {
       const Json* own = kind.is_string() ? how.find("words")->find(kind.as_string()) : nullptr;
       if (own != nullptr) kind = *own;
     }
-    if (const Json* count = how.find("count"))
+    if (const Json* count = how.find("count")) {
       config[count->as_string()] = Json(static_cast<std::int64_t>(kinds.items().size()));
+    }
     config[key] = std::move(kinds);
   }
   return config;

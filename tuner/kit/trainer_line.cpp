@@ -146,8 +146,9 @@ std::string pinned_packages(const Plan& plan, const char* separator) {
   if (plan.workload.fused_loss) add("liger-kernel", "");
   if (plan.workload.attention == Attention::flash) add("flash-attn", "");
   if (plan.workload.linear_attention == LinearAttention::fla) add("flash-linear-attention", "");
-  if (plan.workload.linear_attention == LinearAttention::mamba_ssm)
+  if (plan.workload.linear_attention == LinearAttention::mamba_ssm) {
     add("mamba-ssm[causal-conv1d]", "");
+  }
   return text;
 }
 

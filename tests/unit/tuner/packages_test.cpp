@@ -58,6 +58,19 @@ TEST_CASE("flash-linear-attention is tried where layers have gated linear attent
   CHECK(resolve(chosen).workload.linear_attention == LinearAttention::fla);
 }
 
+TEST_CASE("mamba_ssm's kernels are tried where layers have Mamba 2's scan") {
+  const char* text = R"({"model":{"model_type":"nemotron_h","hybrid_override_pattern":"M-M*",
+      "hidden_size":1024,"intermediate_size":4096,"num_attention_heads":16,"vocab_size":32000,
+      "num_key_value_heads":4,"head_dim":64,"mamba_num_heads":32,"mamba_head_dim":64},
+      "cluster":"8xA100-80G"})";
+  const Scenario hybrid = parse_scenario(parse_json(text, "s.json").root, "s.json");
+  const tuner::Packages scan{.state_space = true};
+  CHECK(tried(hybrid) == std::vector{scan});
+  const Scenario chosen = tuner::with_packages(hybrid, scan);
+  CHECK(tuner::chosen_packages(chosen) == scan);
+  CHECK(resolve(chosen).workload.linear_attention == LinearAttention::mamba_ssm);
+}
+
 TEST_CASE("packages that were chosen are known from those that somebody said") {
   const Scenario plain = scenario_of("llama-3.1-8b", "1xRTX4090", "{}");
   CHECK_FALSE(tuner::chosen_packages(plain).any());
