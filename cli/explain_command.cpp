@@ -93,7 +93,7 @@ ConfigExplanation explain_config(const Arguments& arguments,
   explanation.file = input.name;
   explanation.plan = variations.base();
   explanation.sensitivity = sensitivity(variations, options);
-  if (runs_deepspeed(explanation.plan.workload) && simulator::is_simulated(explanation.plan)) {
+  if (simulator::is_simulated(explanation.plan)) {
     const StepWork work = step_work(explanation.plan);
     const std::optional<int> shown = explanation.sensitivity.base.gpu.rank;
     const simulator::RankProgram rank =
@@ -164,7 +164,7 @@ OomRun run_of(const Scenario& scenario, const evidence::OomEvent& event, Predict
   run.plan = variations.base();
   options.reserve = std::min(taken_from_gpu(event), run.plan.cluster.gpu.memory.value);
   run.result = simulator::simulate(run.plan, {.predict = options, .other_networks = false});
-  if (runs_deepspeed(run.plan.workload) && simulator::is_simulated(run.plan)) {
+  if (simulator::is_simulated(run.plan)) {
     const StepWork work = step_work(run.plan);
     const simulator::RankProgram rank =
         simulator::write_rank_program(run.plan, work, run.result.gpu.rank);

@@ -111,6 +111,45 @@ enum class Opcode : std::uint8_t {
   mark,              // index: the Phase that begins when `stream` gets here
 };
 
+// What an allocation is for, said by who asks for it.
+enum class Purpose : std::uint8_t {
+  of_slot,             // what the range of its slot is for
+  building,            // weights while the model is built and moved to the GPU
+  partitioning,        // copies while DeepSpeed flattens and partitions
+  registered_buffers,  // of modules
+  kept_outputs,        // of earlier micro-batches, by a pipeline's last stage
+  kernel_workspace,
+  cast_weight,  // autocast's copy
+  // --- DeepSpeed
+  gathered_together,    // weights of several parameters
+  own_part,             // this rank's weights on their way from the host to a gather
+  flat_gradients,       // for a collective
+  step_flat_gradients,  // for the optimizer's step
+  step_gradients,       // in fp32, for the optimizer's step
+  norm_copy,            // what the norm of the gradients is taken of
+  overflow_scan,        // for inf and nan
+  gradient_to_host,     // in fp32
+  gradient_from_host,   // of this rank's partition, to be added to
+  master_from_host,     // to be cast on the GPU
+  optimizer_temporary,  // of PyTorch's optimizers that are not fused, too
+  // --- FSDP
+  whole_unit,       // weights before they are sharded
+  shard_from_host,  // weights that wait there
+  shard_cast,       // to the dtype of the arithmetic
+  gathered_unit,    // weights of a unit, one message
+  copied_out,       // weights of a unit, each in a tensor of its own
+  unit_gradients,   // joined, or on their way to be reduced
+  reduced_shard,    // what a reduction gives this rank
+  shard_gradients,  // kept for the optimizer's step
+  // --- DDP
+  sent_state,  // flat copies in which the module's state is sent at first
+  gradient_bucket,
+  // --- models beside the trained one, and the trainer's loop
+  weights_beside,
+  passes_beside,  // tensors of passes without gradients
+  loop_outputs,   // logits and log-probabilities
+};
+
 // Sixteen bytes: a step of experts that are modules has millions.
 struct Instruction {
   Opcode opcode : 4 = Opcode::issue;
@@ -118,7 +157,8 @@ struct Instruction {
   MemoryCategory category : 5 = MemoryCategory::activations;
   std::int32_t label : 19 = -1;  // of Program::labels: which module, bucket or sub-group; -1: none
   std::int32_t index = 0;
-  std::int64_t bytes = 0;  // of allocate; the limit of throttle; a slot of move
+  std::int64_t bytes : 56 = 0;             // of allocate; the limit of throttle; a slot of move
+  Purpose purpose : 8 = Purpose::of_slot;  // of allocate
 };
 static_assert(sizeof(Instruction) == 16);
 inline constexpr std::size_t kMostStreams = 16;

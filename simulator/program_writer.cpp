@@ -36,11 +36,10 @@ SlotIndex ProgramWriter::new_slots(SlotKind kind, std::int32_t count, std::int32
   return first;
 }
 
-void ProgramWriter::allocate(SlotIndex slot,
-                             Bytes bytes,
-                             MemoryCategory category,
-                             StreamId stream) {
+void ProgramWriter::allocate(
+    SlotIndex slot, Bytes bytes, MemoryCategory category, StreamId stream, Purpose purpose) {
   Instruction& instruction = add(Opcode::allocate, stream, slot);
+  instruction.purpose = purpose;
   instruction.bytes = bytes.count();
   instruction.category = category;
   if (bytes == Bytes::zero()) return;  // holds nothing

@@ -29,7 +29,11 @@ class ProgramWriter {
   void set_label(std::int32_t label) { label_ = label; }
 
   void issue(TaskIndex task, StreamId stream) { add(Opcode::issue, stream, task); }
-  void allocate(SlotIndex slot, Bytes bytes, MemoryCategory category, StreamId stream);
+  void allocate(SlotIndex slot,
+                Bytes bytes,
+                MemoryCategory category,
+                StreamId stream,
+                Purpose purpose = Purpose::of_slot);
   void release(SlotIndex slot);
   void move(SlotIndex from, SlotIndex to);
   void use_on_stream(SlotIndex slot, StreamId stream) { add(Opcode::use_on_stream, stream, slot); }

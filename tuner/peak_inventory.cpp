@@ -6,12 +6,14 @@
 #include <map>
 #include <utility>
 
-#include "model/predict/kernel_workspaces.hpp"
-#include "model/predict/step_memory.hpp"
+#include "base/check.hpp"
+#include "model/predict/torch_memory.hpp"
 #include "simulator/allocator_options.hpp"
 
 namespace zeroplan::tuner {
 namespace {
+
+using simulator::Purpose;
 
 std::string_view flag(ScenarioKey key) { return info(key).flag; }
 
@@ -88,17 +90,10 @@ constexpr std::array kBufferMeanings = {
     BufferMeaning{BufferName::temp_grad_buffer_for_gpu_offload,
                   "largest gradient on its way to the host",
                   {Knob::offload_optimizer_device, Knob::offload_optimizer_device}},
+    BufferMeaning{BufferName::flat_param_local_shard,
+                  "weights of this rank's shards",
+                  {Knob::zero_stage, Knob::zero_stage}},
 };
-
-// Of cuBLAS or cublasLt, or of the runtime's kernels.
-bool is_workspace(const Plan& plan, Bytes bytes) {
-  const KernelWorkspaces kept = kernel_workspaces(plan);
-  return bytes == kept.forward || bytes == kept.lt;
-}
-
-void add_knob(std::vector<std::string_view>& knobs, std::string_view knob) {
-  if (std::find(knobs.begin(), knobs.end(), knob) == knobs.end()) knobs.push_back(knob);
-}
 
 std::vector<std::string_view> activation_knobs(MemoryCategory category) {
   std::vector<std::string_view> knobs;
@@ -136,44 +131,100 @@ Maker maker_of(const Block& block, std::int32_t storage) {
   return {};
 }
 
-// What the init phase of the program is made of: sums (DeepSpeedWriter::write_initialisation).
-TensorSort building_sort(MemoryCategory category) {
-  if (category == MemoryCategory::parameters) {
-    return {"weights while the model is built and moved to the GPU",
-            "",
-            {pointer_of(Knob::zero_stage)},
-            true};
-  }
-  return {"copies while DeepSpeed flattens and partitions",
-          "deepspeed.initialize",
-          {pointer_of(Knob::zero_stage)},
-          true};
-}
+// What is told of a purpose, and the keys of ds_config.json that move it.
+struct PurposeMeaning {
+  Purpose purpose;
+  std::string_view what;
+  std::string_view name;
+  std::optional<Knob> knob;
+  bool is_sum = false;
+};
+
+constexpr std::array kPurposes = {
+    PurposeMeaning{Purpose::building,
+                   "weights while the model is built and moved to the GPU",
+                   "",
+                   Knob::zero_stage,
+                   true},
+    PurposeMeaning{Purpose::partitioning,
+                   "copies while DeepSpeed flattens and partitions",
+                   "deepspeed.initialize",
+                   Knob::zero_stage,
+                   true},
+    PurposeMeaning{
+        Purpose::registered_buffers, "buffers registered by modules (masks, tables)", "", {}},
+    PurposeMeaning{
+        Purpose::kept_outputs, "outputs that the last stage of the pipeline keeps", "", {}},
+    PurposeMeaning{Purpose::kernel_workspace, "workspace of cuBLAS", "CUBLAS_WORKSPACE_CONFIG", {}},
+    PurposeMeaning{Purpose::cast_weight, "autocast's copies of weights", "", {}},
+    PurposeMeaning{Purpose::gathered_together,
+                   "weights gathered together",
+                   "",
+                   Knob::stage3_prefetch_bucket_size},
+    PurposeMeaning{Purpose::own_part,
+                   "this rank's part of weights on its way from the host",
+                   "",
+                   Knob::offload_param_device},
+    PurposeMeaning{Purpose::flat_gradients,
+                   "flat copy of gradients for a collective",
+                   "",
+                   Knob::reduce_bucket_size},
+    PurposeMeaning{
+        Purpose::step_flat_gradients, "flat copy of gradients", "", Knob::sub_group_size},
+    PurposeMeaning{Purpose::step_gradients,
+                   "fp32 copy of this rank's gradients for the step",
+                   "",
+                   Knob::sub_group_size},
+    PurposeMeaning{Purpose::norm_copy,
+                   "copy that the norm of the gradients is taken of",
+                   "",
+                   Knob::sub_group_size},
+    PurposeMeaning{
+        Purpose::overflow_scan, "copies of the scan for inf and nan", "", Knob::sub_group_size},
+    PurposeMeaning{Purpose::gradient_to_host,
+                   "fp32 copy of a gradient on its way to the host",
+                   "",
+                   Knob::sub_group_size},
+    PurposeMeaning{Purpose::gradient_from_host,
+                   "gradients of this rank's partition on their way from the host",
+                   "",
+                   Knob::offload_optimizer_device},
+    PurposeMeaning{Purpose::master_from_host,
+                   "fp32 master weights on their way from the host",
+                   "",
+                   Knob::offload_optimizer_device},
+    PurposeMeaning{Purpose::optimizer_temporary,
+                   "temporary of the optimizer's step over this rank's partition",
+                   "a torch optimizer that is not fused",
+                   Knob::optimizer_type},
+    PurposeMeaning{
+        Purpose::whole_unit, "whole weights of a unit of FSDP before they are sharded", "", {}},
+    PurposeMeaning{
+        Purpose::shard_from_host, "this rank's part of weights on its way from the host", "", {}},
+    PurposeMeaning{Purpose::shard_cast, "shards of weights in the dtype of the arithmetic", "", {}},
+    PurposeMeaning{Purpose::gathered_unit, "gathered weights of units", "", {}},
+    PurposeMeaning{
+        Purpose::copied_out, "gathered weights of units, each in a tensor of its own", "", {}},
+    PurposeMeaning{Purpose::unit_gradients, "gradients of units before they are reduced", "", {}},
+    PurposeMeaning{Purpose::reduced_shard, "gradients of this rank's shard, just reduced", "", {}},
+    PurposeMeaning{Purpose::shard_gradients, "gradients of this rank's shards", "", {}},
+    PurposeMeaning{
+        Purpose::sent_state, "flat copies in which the module's state is sent at first", "", {}},
+    PurposeMeaning{
+        Purpose::gradient_bucket, "bucket that gradients are reduced in", "reducer.buckets", {}},
+    PurposeMeaning{Purpose::weights_beside, "weights of models beside the trained one", "", {}},
+    PurposeMeaning{Purpose::passes_beside,
+                   "tensors of passes without gradients, of this model or of others",
+                   "",
+                   {}},
+    PurposeMeaning{
+        Purpose::loop_outputs, "logits and log-probabilities of the trainer's loop", "", {}},
+};
 
 struct Gathered {
   std::string_view what;
   Knob knob;
 };
-
-// The engine's momentary tensors by the kernel that fills them (deepspeed_actions.cpp).
-Phrase momentary_meaning(std::string_view kernel) {
-  struct Meaning {
-    std::string_view kernel;
-    std::string_view what;
-  };
-  constexpr Meaning kMeanings[] = {
-      {"cast", "fp32 copy of this rank's gradients for the step"},
-      {"flatten", "flat copy of gradients"},
-      {"norm", "copy that the norm of the gradients is taken of"},
-      {"overflow scan", "copies of the scan for inf and nan"},
-      {"cast gradient", "fp32 copy of a gradient on its way to the host"},
-      {"accumulate gradient", "fp32 copy of a gradient that is added to the sum"},
-  };
-  for (const Meaning& row : kMeanings) {
-    if (row.kernel == kernel) return std::string(row.what);
-  }
-  return phrase("temporary of {}", kernel);
-}
 
 Gathered gathered(simulator::SlotKind kind) {
   if (kind == simulator::SlotKind::secondary_parameter) {
@@ -191,6 +242,10 @@ PeakInventoryBuilder::PeakInventoryBuilder(const Plan& plan,
                                            const StepWork& work,
                                            const simulator::RankProgram& rank)
     : plan_(plan), work_(work), rank_(rank) {
+  if (!runs_deepspeed(plan.workload)) {
+    buffers_ = torch_engine_memory(plan, work).buffers;
+    return;
+  }
   EngineConfig config = plan.engine;
   config.rank = rank.rank;
   buffers_ = engine_buffers(config, plan.engine_parameters);
@@ -210,6 +265,13 @@ const simulator::SlotRange* PeakInventoryBuilder::range_of(simulator::SlotIndex 
 
 // --- names
 
+// The keys of ds_config.json move nothing where DeepSpeed does not run.
+void PeakInventoryBuilder::add_knob(std::vector<std::string_view>& knobs, Knob knob) const {
+  const std::string_view pointer = pointer_of(knob);
+  if (!runs_deepspeed(plan_.workload)) return;
+  if (std::find(knobs.begin(), knobs.end(), pointer) == knobs.end()) knobs.push_back(pointer);
+}
+
 TensorSort PeakInventoryBuilder::buffer_sort(const EngineBuffer& buffer) const {
   TensorSort sort;
   sort.name = path(buffer);
@@ -222,7 +284,7 @@ TensorSort PeakInventoryBuilder::buffer_sort(const EngineBuffer& buffer) const {
       });
   if (meaning == kBufferMeanings.end()) {
     sort.what = "buffer of the engine";
-    sort.knobs = {pointer_of(Knob::zero_stage)};
+    add_knob(sort.knobs, Knob::zero_stage);
     return sort;
   }
   sort.what = meaning->what;
@@ -230,7 +292,7 @@ TensorSort PeakInventoryBuilder::buffer_sort(const EngineBuffer& buffer) const {
       buffer.suffix == ".grad" && buffer.category == MemoryCategory::gradients;
   if (gradient_of_master) sort.what = phrase("gradients of {}", sort.what);
   if (buffer.name == BufferName::state) sort.what = "Adam's and other states of the optimizer";
-  for (const Knob knob : meaning->knobs) add_knob(sort.knobs, pointer_of(knob));
+  for (const Knob knob : meaning->knobs) add_knob(sort.knobs, knob);
   return sort;
 }
 
@@ -241,9 +303,12 @@ TensorSort PeakInventoryBuilder::storage_sort(std::int32_t instance, std::int32_
   for (const WeightGradient& gradient : block.weight_gradients) {
     if (gradient.storage != storage) continue;
     const auto parameter = static_cast<std::size_t>(gradient.parameter);
-    return {phrase("gradient of {} in {}", block.parameters[parameter].name, block.name),
-            "",
-            {pointer_of(Knob::zero_stage), pointer_of(Knob::reduce_bucket_size)}};
+    TensorSort sort{
+        phrase("gradient of {} in {}", block.parameters[parameter].name, block.name), "", {}};
+    for (const Knob knob : {Knob::zero_stage, Knob::reduce_bucket_size}) {
+      add_knob(sort.knobs, knob);
+    }
+    return sort;
   }
   TensorSort sort;
   sort.knobs = activation_knobs(what.category);
@@ -263,55 +328,26 @@ TensorSort PeakInventoryBuilder::storage_sort(std::int32_t instance, std::int32_
   return sort;
 }
 
-bool PeakInventoryBuilder::is_registered_buffer(Bytes bytes) const {
-  const std::vector<RegisteredBuffer>& placed = work_.graph.registered;
-  return bytes == work_.graph.buffers ||
-         std::any_of(placed.begin(), placed.end(), [&](const RegisteredBuffer& buffer) {
-           return buffer.bytes == bytes;
-         });
-}
-
-// What a kernel makes for itself is named by the kernel: the next one that is issued.
-TensorSort PeakInventoryBuilder::momentary_sort(std::size_t instruction) const {
-  const std::vector<simulator::Instruction>& code = rank_.program.code;
-  const simulator::Instruction& what = code[instruction];
-  if (instruction < rank_.initialisation.end) {
-    const bool registered =
-        what.category == MemoryCategory::parameters && is_registered_buffer(Bytes::of(what.bytes));
-    if (!registered) return building_sort(what.category);
-    return {"buffers registered by modules (masks, tables)", "", {}};
+TensorSort PeakInventoryBuilder::purpose_sort(Purpose purpose) const {
+  if (purpose == Purpose::kernel_workspace && plan_.engine.embedded) {
+    return {"workspace of the runtime's kernels", "", {}};
   }
-  if (what.category == MemoryCategory::temporaries && is_workspace(plan_, Bytes::of(what.bytes))) {
-    if (plan_.engine.embedded) return {"workspace of the runtime's kernels", "", {}};
-    return {"workspace of cuBLAS", "CUBLAS_WORKSPACE_CONFIG", {}};
-  }
-  TensorSort sort;
-  std::size_t next = instruction + 1;
-  while (next < code.size() && code[next].opcode != simulator::Opcode::issue) ++next;
-  const std::string kernel =
-      next < code.size() ? rank_.program.tasks[static_cast<std::size_t>(code[next].index)].name
-                         : "the engine";
-  if (kernel == "optimizer") {
-    sort.what = "temporary of the optimizer's step over this rank's partition";
-    sort.name = "a torch optimizer that is not fused";
-    sort.knobs = {pointer_of(Knob::optimizer_type), pointer_of(Knob::zero_stage)};
-  } else if (what.category == MemoryCategory::communication_buffers) {
-    const bool gathers = plan_.engine.stage == 3 && kernel == "own part";
-    sort.what =
-        gathers ? "weights gathered together" : phrase("flat copy for a collective ({})", kernel);
-    sort.knobs = {
-        pointer_of(gathers ? Knob::stage3_prefetch_bucket_size : Knob::reduce_bucket_size)};
-  } else {
-    sort.what = momentary_meaning(kernel);
-    sort.knobs = {pointer_of(plan_.engine.stage == 3 ? Knob::sub_group_size : Knob::zero_stage)};
-  }
+  const auto row = std::find_if(kPurposes.begin(), kPurposes.end(), [&](const PurposeMeaning& one) {
+    return one.purpose == purpose;
+  });
+  ZP_CHECK(row != kPurposes.end(), "an allocation is in a slot of a range, or has a purpose");
+  TensorSort sort{std::string(row->what), std::string(row->name), {}, row->is_sum};
+  if (!row->knob) return sort;
+  const bool sub_groups = *row->knob != Knob::sub_group_size || plan_.engine.stage == 3;
+  add_knob(sort.knobs, sub_groups ? *row->knob : Knob::zero_stage);
+  if (purpose == Purpose::optimizer_temporary) add_knob(sort.knobs, Knob::zero_stage);
   return sort;
 }
 
 TensorSort PeakInventoryBuilder::sort_of(std::size_t instruction) const {
   const simulator::Instruction& what = rank_.program.code[instruction];
   const simulator::SlotRange* range = range_of(what.index);
-  if (range == nullptr) return momentary_sort(instruction);
+  if (range == nullptr) return purpose_sort(what.purpose);
   const std::int32_t at = range->index + (what.index - range->first);
   switch (range->kind) {
     case simulator::SlotKind::engine_buffer:

@@ -96,8 +96,8 @@ class PeakInventoryBuilder {
   const simulator::SlotRange* range_of(simulator::SlotIndex slot) const;
   TensorSort buffer_sort(const EngineBuffer& buffer) const;
   TensorSort storage_sort(std::int32_t instance, std::int32_t storage) const;
-  bool is_registered_buffer(Bytes bytes) const;
-  TensorSort momentary_sort(std::size_t instruction) const;
+  TensorSort purpose_sort(simulator::Purpose purpose) const;
+  void add_knob(std::vector<std::string_view>& knobs, Knob knob) const;
 
   const Plan& plan_;
   const StepWork& work_;

@@ -26,8 +26,8 @@ BesideWriter::Runner& BesideWriter::runner_of(const InferencePass& pass) {
   runner->own_weights = pass.model < 0;
   runner->graph = step_graph(*pass.plan);
   runner->tasks = std::make_unique<TaskTable>(*pass.plan, writer_);
-  runner->writer =
-      std::make_unique<GraphWriter>(*pass.plan, runner->graph, writer_, *runner->tasks);
+  runner->writer = std::make_unique<GraphWriter>(
+      *pass.plan, runner->graph, writer_, *runner->tasks, Purpose::passes_beside);
   if (!runner->own_weights) {
     runner->weights = std::make_unique<FrozenWeights>(
         *pass.plan, runner->graph, writer_, *runner->tasks, communicators_);
@@ -48,7 +48,11 @@ void BesideWriter::hold_weights() {
   const bool server = policy_.trainer != nullptr && !policy_.trainer->generation.sleeps;
   const Bytes share = server ? server_share(policy_) : Bytes::zero();
   if (share == Bytes::zero()) return;
-  writer_.allocate(writer_.new_slot(), share, MemoryCategory::parameters, kComputeStream);
+  writer_.allocate(writer_.new_slot(),
+                   share,
+                   MemoryCategory::parameters,
+                   kComputeStream,
+                   Purpose::weights_beside);
 }
 
 bool BesideWriter::needs_two_steps() const {
@@ -60,7 +64,7 @@ bool BesideWriter::needs_two_steps() const {
 
 SlotIndex BesideWriter::take(Bytes bytes, MemoryCategory category) {
   const SlotIndex slot = writer_.new_slot();
-  writer_.allocate(slot, bytes, category, kComputeStream);
+  writer_.allocate(slot, bytes, category, kComputeStream, Purpose::loop_outputs);
   return slot;
 }
 
@@ -146,7 +150,11 @@ void BesideWriter::hold_outputs() {
   const LoopVariables variables = loop_variables(policy_);
   while (outputs_.size() < variables.outputs.size()) outputs_.push_back(writer_.new_slot());
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
-    writer_.allocate(outputs_[i], variables.outputs[i], MemoryCategory::logits, kComputeStream);
+    writer_.allocate(outputs_[i],
+                     variables.outputs[i],
+                     MemoryCategory::logits,
+                     kComputeStream,
+                     Purpose::loop_outputs);
   }
   holds_outputs_ = true;
 }
@@ -164,7 +172,7 @@ void BesideWriter::measure() {
     made_ = writer_.new_slot();
     probabilities_ = writer_.new_slot();
   }
-  writer_.allocate(made_, bytes, MemoryCategory::logits, kComputeStream);
+  writer_.allocate(made_, bytes, MemoryCategory::logits, kComputeStream, Purpose::loop_outputs);
   if (holds_probabilities_) writer_.release(probabilities_);
   writer_.move(made_, probabilities_);
   holds_probabilities_ = true;
@@ -225,7 +233,8 @@ void BesideWriter::cast_weights(Runner& runner, const PassStep& pass) {
     if (!block.parameters[i].autocast || runner.cast[p]) continue;
     runner.cast[p] = true;
     const Bytes copy = runner.plan->engine_parameters[p].numel * config.compute_dtype;
-    writer_.allocate(runner.casts[p], copy, MemoryCategory::parameters, kComputeStream);
+    writer_.allocate(
+        runner.casts[p], copy, MemoryCategory::parameters, kComputeStream, Purpose::cast_weight);
     writer_.issue(runner.tasks->kernel("cast weight", copy * 3), kComputeStream);
   }
 }

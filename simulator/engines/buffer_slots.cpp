@@ -18,6 +18,12 @@ constexpr BufferLifetime kConsumedByStep[] = {BufferLifetime::window_to_step,
 
 }  // namespace
 
+void hold_buffer(ProgramWriter& writer, const EngineBuffer& buffer, std::size_t index) {
+  const SlotIndex slot =
+      writer.new_slots(SlotKind::engine_buffer, 1, static_cast<std::int32_t>(index));
+  writer.allocate(slot, buffer.bytes, buffer.category, kComputeStream);
+}
+
 BufferSlots::BufferSlots(const EngineConfig& config,
                          std::span<const EngineParameter> parameters,
                          ProgramWriter& writer,

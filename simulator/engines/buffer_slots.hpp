@@ -13,6 +13,10 @@
 
 namespace zeroplan::simulator {
 
+// A buffer of FSDP or DDP that is there from now on, in a slot of its own; `index`: its place in
+// torch_engine_memory().
+void hold_buffer(ProgramWriter& writer, const EngineBuffer& buffer, std::size_t index);
+
 class BufferSlots {
  public:
   // All must outlive it. `reduce`: the stream of what a flush makes.

@@ -64,22 +64,25 @@ void DdpWriter::write_initialisation() {
 std::vector<DdpWriter::State> DdpWriter::load_module() {
   std::vector<State> states, buffers;
   Bytes elsewhere = work_.graph.buffers;
-  const auto hold = [&](State state, MemoryCategory category, std::vector<State>& list) {
-    writer_.allocate(writer_.new_slot(), state.bytes, category, kComputeStream);
-    list.push_back(state);
+  const auto hold = [&](State state) {
+    writer_.allocate(
+        writer_.new_slot(), state.bytes, kParameters, kComputeStream, Purpose::registered_buffers);
+    buffers.push_back(state);
   };
   auto registered = work_.graph.registered.begin();
-  for (const EngineBuffer& buffer : memory_.buffers) {
+  for (std::size_t i = 0; i < memory_.buffers.size(); ++i) {
+    const EngineBuffer& buffer = memory_.buffers[i];
     if (buffer.name != BufferName::module_parameters || buffer.place != BufferPlace::gpu) continue;
     const auto& parameter = plan_.engine_parameters[static_cast<std::size_t>(buffer.index)];
-    hold({buffer.bytes, config_.dtype_of(parameter)}, buffer.category, states);
+    hold_buffer(writer_, buffer, i);
+    states.push_back({buffer.bytes, config_.dtype_of(parameter)});
     for (; registered != work_.graph.registered.end() && registered->behind == buffer.index;
          ++registered) {
-      hold({registered->bytes, DType::fp32}, kParameters, buffers);
+      hold({registered->bytes, DType::fp32});
       elsewhere -= registered->bytes;
     }
   }
-  if (elsewhere > Bytes::zero()) hold({elsewhere, DType::fp32}, kParameters, buffers);
+  if (elsewhere > Bytes::zero()) hold({elsewhere, DType::fp32});
   states.insert(states.end(), buffers.begin(), buffers.end());
   return states;
 }
@@ -113,7 +116,8 @@ void DdpWriter::synchronize(const std::vector<State>& states) {
     }
     flying.push_back(writer_.new_slot());
     if (piece.tensors > 1) {
-      writer_.allocate(flying.back(), piece.bytes, kTemporaries, kComputeStream);
+      writer_.allocate(
+          flying.back(), piece.bytes, kTemporaries, kComputeStream, Purpose::sent_state);
     }
     communicators_.launch(kComputeStream,
                           tasks_.collective(Collective::broadcast, piece.bytes, group_),
@@ -131,7 +135,11 @@ void DdpWriter::make_buckets(const DdpConfig& config,
       config_.gradient_as_bucket_view ? kGradients : MemoryCategory::communication_buffers;
   for (DdpBucket& content : ddp_buckets(config, plan_.engine_parameters, gradient_order)) {
     Bucket bucket{std::move(content), writer_.new_slot(), writer_.new_event(), 0};
-    writer_.allocate(bucket.slot, bucket.content.numel * trained_, category, kComputeStream);
+    writer_.allocate(bucket.slot,
+                     bucket.content.numel * trained_,
+                     category,
+                     kComputeStream,
+                     Purpose::gradient_bucket);
     for (const int p : bucket.content.parameters) {
       slots_[static_cast<std::size_t>(p)].bucket = buckets_.size();
     }
@@ -141,11 +149,12 @@ void DdpWriter::make_buckets(const DdpConfig& config,
 
 // Gradients and buckets are followed one by one.
 void DdpWriter::allocate_buffers(BufferLifetime lifetime) {
-  for (const EngineBuffer& buffer : memory_.buffers) {
+  for (std::size_t i = 0; i < memory_.buffers.size(); ++i) {
+    const EngineBuffer& buffer = memory_.buffers[i];
     const bool followed =
         buffer.name == BufferName::module_gradients || buffer.name == BufferName::reducer_buckets;
     if (followed || buffer.lifetime != lifetime || buffer.place != BufferPlace::gpu) continue;
-    writer_.allocate(writer_.new_slot(), buffer.bytes, buffer.category, kComputeStream);
+    hold_buffer(writer_, buffer, i);
   }
 }
 
@@ -235,7 +244,7 @@ void DdpWriter::cast_weights(const PassStep& pass) {
     ParameterSlots& slots = slots_[static_cast<std::size_t>(index)];
     if (slots.cast_users++ > 0) continue;
     const Bytes copy = weight.numel * config_.compute_dtype;
-    writer_.allocate(slots.cast, copy, kParameters, kComputeStream);
+    writer_.allocate(slots.cast, copy, kParameters, kComputeStream, Purpose::cast_weight);
     writer_.issue(tasks_.kernel("cast weight", copy + weight.numel * config_.dtype_of(weight)),
                   kComputeStream);
   }
@@ -330,13 +339,17 @@ void DdpWriter::write_optimizer() {
   const bool lists = config_.optimizer_implementation == OptimizerImplementation::foreach;
   if (!lists && temporaries > Bytes::zero()) {
     scratch.push_back(writer_.new_slot());
-    writer_.allocate(scratch.back(), temporaries, kTemporaries, kComputeStream);
+    writer_.allocate(
+        scratch.back(), temporaries, kTemporaries, kComputeStream, Purpose::optimizer_temporary);
   } else if (temporaries > Bytes::zero()) {
     for (const EngineParameter& weight : plan_.engine_parameters) {
       if (!weight.trainable) continue;
       scratch.push_back(writer_.new_slot());
-      writer_.allocate(
-          scratch.back(), weight.numel * config_.dtype_of(weight), kTemporaries, kComputeStream);
+      writer_.allocate(scratch.back(),
+                       weight.numel * config_.dtype_of(weight),
+                       kTemporaries,
+                       kComputeStream,
+                       Purpose::optimizer_temporary);
     }
   }
   writer_.issue(

@@ -13,6 +13,7 @@
 #include "model/predict/step_work.hpp"
 #include "model/predict/torch_memory.hpp"
 #include "simulator/engines/beside_writer.hpp"
+#include "simulator/engines/buffer_slots.hpp"
 #include "simulator/engines/communicators.hpp"
 #include "simulator/engines/graph_writers.hpp"
 #include "simulator/engines/rank_program.hpp"

@@ -135,9 +135,32 @@ void DeepSpeedWriter::issue(const EngineAction& action) {
   tasks_.issue_action(config_, action, stream_of(action.stream));
 }
 
+namespace {
+
+Purpose purpose_of(const EngineAction& action) {
+  switch (action.kind) {
+    case ActionKind::flatten:
+    case ActionKind::concatenate:
+      return action.in_step ? Purpose::step_flat_gradients : Purpose::flat_gradients;
+    case ActionKind::norm:
+      return Purpose::norm_copy;
+    case ActionKind::overflow_scan:
+      return Purpose::overflow_scan;
+    case ActionKind::gradient_to_master:
+      return Purpose::gradient_to_host;
+    case ActionKind::optimizer_step:
+      return Purpose::optimizer_temporary;
+    default:
+      return Purpose::step_gradients;
+  }
+}
+
+}  // namespace
+
 // The tensor that it is about, as a new one.
 TransientSlots::Made DeepSpeedWriter::made_by(const EngineAction& action) {
   return {.bytes = action.elements * action.dtype,
+          .purpose = purpose_of(action),
           .stream = stream_of(action.stream),
           .task = tasks_.action(config_, action)};
 }
@@ -183,7 +206,11 @@ void DeepSpeedWriter::write_copy(const EngineAction& action) {
   // Up to 0.16 stages 1 and 2 move the fp32 master and cast it on the GPU.
   const bool moves_master = action.in_step && config_.stage < 3 && action.host_waits && !to_host;
   const bool fetches_partition = keeps_reduced_bucket() && !action.in_step && !to_host;
-  const TransientSlots::Made made{action.elements * action.dtype, stream, copy};
+  const TransientSlots::Made made{
+      action.elements * action.dtype,
+      moves_master ? Purpose::master_from_host : Purpose::gradient_from_host,
+      stream,
+      copy};
   if (fetches_partition) {
     transients_.make_partition(made);
   } else if (moves_master) {

@@ -39,14 +39,22 @@ DeepSpeedInitialisation::DeepSpeedInitialisation(const Plan& plan,
       buffers_(buffers.buffers()),
       fetches_(fetches) {}
 
-SlotIndex DeepSpeedInitialisation::hold(Bytes bytes, MemoryCategory category) {
+SlotIndex DeepSpeedInitialisation::hold(Bytes bytes, Purpose purpose) {
+  const bool copies = purpose == Purpose::partitioning;
+  const bool outputs = purpose == Purpose::kept_outputs;
   const SlotIndex slot = writer_.new_slot();
-  writer_.allocate(slot, bytes, category, kComputeStream);
+  writer_.allocate(slot,
+                   bytes,
+                   copies    ? kTemporaries
+                   : outputs ? MemoryCategory::logits
+                             : kParameters,
+                   kComputeStream,
+                   purpose);
   return slot;
 }
 
-void DeepSpeedInitialisation::pass_through(Bytes bytes, MemoryCategory category) {
-  writer_.release(hold(bytes, category));
+void DeepSpeedInitialisation::pass_through(Bytes bytes, Purpose purpose) {
+  writer_.release(hold(bytes, purpose));
 }
 
 void DeepSpeedInitialisation::release_all(const std::vector<SlotIndex>& slots) {
@@ -76,12 +84,12 @@ std::vector<std::vector<SlotIndex>> DeepSpeedInitialisation::load_apart() {
     if (parameter.trainable) {
       const auto group = static_cast<std::size_t>(parameter.group);
       if (apart.size() <= group) apart.resize(group + 1);
-      apart[group].push_back(hold(parameter.numel * config_.model_dtype, kParameters));
+      apart[group].push_back(hold(parameter.numel * config_.model_dtype, Purpose::building));
     } else if (frozen[p] >= 0) {
       slots_.allocate(static_cast<std::size_t>(frozen[p]));
     }
     for (; buffer != registered.end() && buffer->behind == static_cast<int>(p); ++buffer) {
-      hold(buffer->bytes, kParameters);
+      hold(buffer->bytes, Purpose::registered_buffers);
       elsewhere -= buffer->bytes;
     }
   }
@@ -91,9 +99,9 @@ std::vector<std::vector<SlotIndex>> DeepSpeedInitialisation::load_apart() {
 
 // Registered buffers, and what a pipeline's last stage keeps of earlier micro-batches.
 void DeepSpeedInitialisation::hold_kept(Bytes registered) {
-  hold(registered, kParameters);
+  hold(registered, Purpose::registered_buffers);
   if (work_.graph.kept_outputs > Bytes::zero()) {
-    hold(work_.graph.kept_outputs, MemoryCategory::logits);
+    hold(work_.graph.kept_outputs, Purpose::kept_outputs);
   }
 }
 
@@ -115,7 +123,7 @@ void DeepSpeedInitialisation::make_masters(int group) {
     }
     const bool clones_cast = config_.stage == 3 && config_.acts(ReleaseRule::clones_cast_master);
     const DType made_of = clones_cast ? config_.master_dtype : config_.model_dtype;
-    const SlotIndex clone = hold(buffers_[i].elements * made_of, kTemporaries);
+    const SlotIndex clone = hold(buffers_[i].elements * made_of, Purpose::partitioning);
     slots_.allocate(i);
     writer_.release(clone);
   }
@@ -139,7 +147,7 @@ void DeepSpeedInitialisation::write_flattening(bool on_gpu) {
     if (on_gpu) release_all(apart[g]);
     // The clone of a part whose master is on the host.
     if (offload && on_gpu) {
-      pass_through(partition.groups[g].partition * config_.model_dtype, kTemporaries);
+      pass_through(partition.groups[g].partition * config_.model_dtype, Purpose::partitioning);
     }
     make_masters(group);
   }
@@ -149,7 +157,7 @@ void DeepSpeedInitialisation::write_flattening(bool on_gpu) {
   if (offload) return;
   std::vector<SlotIndex> zeros;
   for (const FlatGroup& group : partition.groups) {
-    zeros.push_back(hold(group.partition * config_.master_dtype, kTemporaries));
+    zeros.push_back(hold(group.partition * config_.master_dtype, Purpose::partitioning));
   }
   release_all(zeros);
 }
@@ -165,7 +173,7 @@ void DeepSpeedInitialisation::write_fused_flattening() {
     std::vector<SlotIndex> clones;
     for (const int p : partition.groups[g].declared) {
       const Elements numel = plan_.engine_parameters[static_cast<std::size_t>(p)].numel;
-      clones.push_back(hold(numel * config_.model_dtype, kTemporaries));
+      clones.push_back(hold(numel * config_.model_dtype, Purpose::partitioning));
     }
     make_weights(static_cast<int>(g));
     release_all(clones);
@@ -174,7 +182,7 @@ void DeepSpeedInitialisation::write_fused_flattening() {
   }
   std::vector<SlotIndex> zeros;
   for (const FlatGroup& group : partition.groups) {
-    zeros.push_back(hold(group.numel * DType::fp32, kTemporaries));
+    zeros.push_back(hold(group.numel * DType::fp32, Purpose::partitioning));
   }
   slots_.allocate(BufferLifetime::resident);
   release_all(zeros);
@@ -205,7 +213,7 @@ void DeepSpeedInitialisation::write_partitioned() {
   for (const EngineBuffer& buffer : buffers_) {
     if (is_master(buffer) && is_made_at_start(buffer)) largest = std::max(largest, buffer.bytes);
   }
-  pass_through(largest, kTemporaries);
+  pass_through(largest, Purpose::partitioning);
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const bool bucket = buffers_[i].category == MemoryCategory::communication_buffers;
     if (bucket && slots_.is_open(i, -1)) slots_.allocate(i);
@@ -219,9 +227,10 @@ void DeepSpeedInitialisation::gather_for_hooks() {
   for (const EngineParameter& parameter : plan_.engine_parameters) {
     if (!parameter.trainable) continue;
     const SlotIndex gathered =
-        hold(partitioned_numel(parameter.numel, ranks) * ranks * config_.model_dtype, kTemporaries);
+        hold(partitioned_numel(parameter.numel, ranks) * ranks * config_.model_dtype,
+             Purpose::partitioning);
     if (!config_.acts(ReleaseRule::gathers_without_copy)) {
-      pass_through(parameter.numel * config_.model_dtype, kTemporaries);
+      pass_through(parameter.numel * config_.model_dtype, Purpose::partitioning);
     }
     writer_.release(gathered);
   }
@@ -272,13 +281,13 @@ std::vector<SlotIndex> DeepSpeedInitialisation::build_partitioned() {
     std::size_t end = first;
     std::vector<SlotIndex> made;
     for (; end < parameters.size() && module_of(end) == module_of(first); ++end) {
-      made.push_back(hold(whole(end), kParameters));
+      made.push_back(hold(whole(end), Purpose::building));
     }
     for (std::size_t p = first; p < end; ++p) {
       if (frozen[p] >= 0) {
         slots_.allocate(static_cast<std::size_t>(frozen[p]));
       } else {
-        trained.push_back(hold(part(p), kParameters));
+        trained.push_back(hold(part(p), Purpose::building));
       }
       writer_.release(made[p - first]);
     }
@@ -286,13 +295,13 @@ std::vector<SlotIndex> DeepSpeedInitialisation::build_partitioned() {
   }
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     for (int again = 1; again < parameters[p].tensors_built; ++again) {
-      const SlotIndex made = hold(whole(p), kParameters);
-      const SlotIndex own = hold(part(p), kParameters);
+      const SlotIndex made = hold(whole(p), Purpose::building);
+      const SlotIndex own = hold(part(p), Purpose::building);
       writer_.release(made);
       writer_.release(own);
     }
   }
-  for (std::size_t p = 0; p < parameters.size(); ++p) pass_through(whole(p), kParameters);
+  for (std::size_t p = 0; p < parameters.size(); ++p) pass_through(whole(p), Purpose::building);
   return trained;
 }
 
@@ -306,7 +315,7 @@ void DeepSpeedInitialisation::write_other(bool zero3) {
   } else {
     // Buffers come with the weights, scales of four bits among them.
     const Bytes weights = outside.load_peak.gpu;
-    if (weights > Bytes::zero()) pass_through(weights + work_.graph.buffers, kParameters);
+    if (weights > Bytes::zero()) pass_through(weights + work_.graph.buffers, Purpose::building);
   }
   writer_.mark(Phase::init);
   release_all(parts);
@@ -324,7 +333,7 @@ void DeepSpeedInitialisation::write_other(bool zero3) {
   for (const EngineBuffer& buffer : buffers_) {
     if (is_made_at_start(buffer)) resident += buffer.bytes;
   }
-  pass_through(std::max(Bytes::zero(), outside.init_peak.gpu - resident), kTemporaries);
+  pass_through(std::max(Bytes::zero(), outside.init_peak.gpu - resident), Purpose::partitioning);
 }
 
 }  // namespace zeroplan::simulator

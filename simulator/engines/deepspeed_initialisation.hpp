@@ -41,8 +41,8 @@ class DeepSpeedInitialisation {
   void hold_kept(Bytes registered);
   void make_weights(int group);
   void make_masters(int group);
-  SlotIndex hold(Bytes bytes, MemoryCategory category);
-  void pass_through(Bytes bytes, MemoryCategory category);
+  SlotIndex hold(Bytes bytes, Purpose purpose);
+  void pass_through(Bytes bytes, Purpose purpose);
   void release_all(const std::vector<SlotIndex>& slots);
 
   const Plan& plan_;

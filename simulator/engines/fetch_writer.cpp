@@ -39,7 +39,8 @@ FetchWriter::FetchWriter(const Plan& plan,
       writer_(writer),
       tasks_(tasks),
       communicators_(communicators),
-      gather_(gather) {
+      gather_(gather),
+      purpose_(of == Of::beside ? Purpose::weights_beside : Purpose::of_slot) {
   const std::size_t parameters = plan.engine_parameters.size();
   if (config.offload_parameter.device == OffloadDevice::nvme) {
     weights_read_ = writer.add_stream("NVMe read weights");
@@ -148,7 +149,8 @@ void FetchWriter::write_event(const FetchLog& log, const FetchEvent& event) {
 }
 
 void FetchWriter::hold(std::size_t parameter, Bytes bytes, StreamId stream) {
-  writer_.allocate(parameter_slots_[parameter], bytes, MemoryCategory::parameters, stream);
+  writer_.allocate(
+      parameter_slots_[parameter], bytes, MemoryCategory::parameters, stream, purpose_);
   parameter_held_[parameter] = true;
 }
 
@@ -183,7 +185,8 @@ void FetchWriter::write_gather(const FetchLog& log, const FetchEvent& event) {
     hold(static_cast<std::size_t>(parameters[0]), bytes, stream);
   } else {
     const SlotIndex output = free_slot();
-    writer_.allocate(output, bytes, MemoryCategory::communication_buffers, stream);
+    writer_.allocate(
+        output, bytes, MemoryCategory::communication_buffers, stream, Purpose::gathered_together);
     flat_buffers_.push_back({output, event.elements});
   }
   const std::vector<SlotIndex> own_parts = bring_own_parts(log, event);
@@ -242,7 +245,8 @@ std::vector<SlotIndex> FetchWriter::bring_own_parts(const FetchLog& log, const F
     const Bytes part = partitioned_numel(numel, std::max(1, event.group)) * event.dtype;
     if (!config_.embedded) {
       parts.push_back(free_slot());
-      writer_.allocate(parts.back(), part, MemoryCategory::communication_buffers, stream);
+      writer_.allocate(
+          parts.back(), part, MemoryCategory::communication_buffers, stream, Purpose::own_part);
     }
     writer_.issue(tasks_.copy(TaskKind::copy_to_device,
                               part,
@@ -271,7 +275,7 @@ void FetchWriter::make_secondary_partitions(std::span<const EngineBuffer> buffer
       continue;
     }
     const auto p = static_cast<std::size_t>(buffer.index);
-    writer_.allocate(secondary_slots_[p], buffer.bytes, buffer.category, kComputeStream);
+    writer_.allocate(secondary_slots_[p], buffer.bytes, buffer.category, kComputeStream, purpose_);
     secondary_held_[p] = true;
   }
 }
@@ -299,7 +303,8 @@ void FetchWriter::keep_secondary(const FetchEvent& event) {
     return;  // the engine waits for the stream in any case
   }
   if (!secondary_held_[subject]) {
-    writer_.allocate(secondary_slots_[subject], bytes, MemoryCategory::parameters, kComputeStream);
+    writer_.allocate(
+        secondary_slots_[subject], bytes, MemoryCategory::parameters, kComputeStream, purpose_);
     secondary_held_[subject] = true;
   }
   writer_.issue(tasks_.kernel("secondary copy", bytes * 2), kComputeStream);

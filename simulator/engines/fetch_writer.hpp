@@ -89,6 +89,7 @@ class FetchWriter {
   TaskTable& tasks_;
   Communicators& communicators_;
   StreamId gather_ = kComputeStream;
+  Purpose purpose_ = Purpose::of_slot;  // of weights that are gathered
   std::optional<Pass> pass_;
 
   // By parameter.

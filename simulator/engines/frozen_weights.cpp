@@ -52,7 +52,11 @@ Bytes FrozenWeights::stored(std::size_t parameter) const {
 void FrozenWeights::hold() {
   const auto keep = [&](Bytes bytes) {
     if (bytes == Bytes::zero()) return;
-    writer_.allocate(writer_.new_slot(), bytes, MemoryCategory::parameters, kComputeStream);
+    writer_.allocate(writer_.new_slot(),
+                     bytes,
+                     MemoryCategory::parameters,
+                     kComputeStream,
+                     Purpose::weights_beside);
   };
   keep(graph_.buffers);
   if (!units_.empty()) {
@@ -85,7 +89,8 @@ void FrozenWeights::begin_block(const PassStep& pass) {
 
 void FrozenWeights::gather_unit(std::size_t unit) {
   const Bytes bytes = gathered_bytes(plan_.fsdp, units_[unit]);
-  writer_.allocate(unit_slots_[unit], bytes, MemoryCategory::parameters, kComputeStream);
+  writer_.allocate(
+      unit_slots_[unit], bytes, MemoryCategory::parameters, kComputeStream, Purpose::gathered_unit);
   unit_held_[unit] = true;
   const CollectiveGroup group = communicators_.group_of(plan_.fsdp.shard_ranks);
   communicators_.launch(

@@ -81,7 +81,11 @@ void FsdpWriter::write_initialisation() {
   if (beside_) beside_->hold_weights();
   load_whole();
   writer_.mark(Phase::init);
-  writer_.allocate(writer_.new_slot(), work_.graph.buffers, kParameters, kComputeStream);
+  writer_.allocate(writer_.new_slot(),
+                   work_.graph.buffers,
+                   kParameters,
+                   kComputeStream,
+                   Purpose::registered_buffers);
   // The root is wrapped last. What the pieces leave in the allocator's cache is reserved from here
   // on.
   for (std::size_t unit = 1; unit < fsdp_.units.size(); ++unit) wrap_unit(static_cast<int>(unit));
@@ -98,7 +102,8 @@ void FsdpWriter::load_whole() {
     writer_.allocate(loaded_.back(),
                      whole_bytes(config_, plan_.engine_parameters[p]),
                      kParameters,
-                     kComputeStream);
+                     kComputeStream,
+                     Purpose::whole_unit);
   }
 }
 
@@ -107,8 +112,11 @@ SlotIndex FsdpWriter::bring(int parameter) {
   const auto p = static_cast<std::size_t>(parameter);
   if (!loaded_.empty()) return loaded_[p];
   const SlotIndex slot = writer_.new_slot();
-  writer_.allocate(
-      slot, whole_bytes(config_, plan_.engine_parameters[p]), kTemporaries, kComputeStream);
+  writer_.allocate(slot,
+                   whole_bytes(config_, plan_.engine_parameters[p]),
+                   kTemporaries,
+                   kComputeStream,
+                   Purpose::whole_unit);
   return slot;
 }
 
@@ -125,12 +133,12 @@ void FsdpWriter::wrap_unit(int index) {
   for (const int parameter : unit.parameters) parameters.push_back(bring(parameter));
   const SlotIndex flat = writer_.new_slot();
   const Bytes whole = unit.padded * stored_dtype(config_, unit);
-  writer_.allocate(flat, whole, kTemporaries, kComputeStream);
+  writer_.allocate(flat, whole, kTemporaries, kComputeStream, Purpose::whole_unit);
   for (std::size_t i = 0; i < memory_.buffers.size(); ++i) {
     const EngineBuffer& buffer = memory_.buffers[i];
     const bool shard = buffer.index == index && buffer.category == kParameters;
     if (!shard || buffer.place != BufferPlace::gpu || buffer_held_[i]) continue;
-    writer_.allocate(writer_.new_slot(), buffer.bytes, buffer.category, kComputeStream);
+    hold_buffer(writer_, buffer, i);
     buffer_held_[i] = true;
   }
   writer_.release(flat);
@@ -144,7 +152,7 @@ void FsdpWriter::measure_gathered() {
   for (const FsdpUnit& unit : fsdp_.units) {
     const auto pass = [&](Bytes bytes) {
       const SlotIndex slot = writer_.new_slot();
-      writer_.allocate(slot, bytes, kTemporaries, kComputeStream);
+      writer_.allocate(slot, bytes, kTemporaries, kComputeStream, Purpose::gathered_unit);
       writer_.release(slot);
     };
     const bool casts = casts_shards(config_, unit);
@@ -161,7 +169,7 @@ void FsdpWriter::allocate_buffers(BufferLifetime lifetime) {
     const EngineBuffer& buffer = memory_.buffers[i];
     if (buffer.lifetime != lifetime || buffer_held_[i] || buffer.category == kGradients) continue;
     if (buffer.place != BufferPlace::gpu) continue;
-    writer_.allocate(writer_.new_slot(), buffer.bytes, buffer.category, kComputeStream);
+    hold_buffer(writer_, buffer, i);
     buffer_held_[i] = true;
   }
 }
@@ -260,16 +268,16 @@ void FsdpWriter::unshard(const FsdpEvent& event) {
   // _flat_param.py pre_unshard: an offloaded shard comes to the GPU first (flat_param_to).
   const bool prepares = config_.offload || (casts && !whole);
   if (config_.offload) {
-    writer_.allocate(slots.shard, stored, kCommunication, prepare_);
+    writer_.allocate(slots.shard, stored, kCommunication, prepare_, Purpose::shard_from_host);
     writer_.issue(host_copy(TaskKind::copy_to_device, stored), prepare_);
   }
   if (casts && !whole) {
-    writer_.allocate(slots.cast, part, kCommunication, prepare_);
+    writer_.allocate(slots.cast, part, kCommunication, prepare_, Purpose::shard_cast);
     writer_.issue(tasks_.kernel("cast shard", part + stored), prepare_);
   }
   if (prepares) writer_.wait_stream(unshard_, prepare_);
   writer_.throttle(free_events_, kGathersAhead);
-  writer_.allocate(slots.gathered, event.bytes, kParameters, unshard_);
+  writer_.allocate(slots.gathered, event.bytes, kParameters, unshard_, Purpose::gathered_unit);
   slots.holds_gathered = true;
   if (whole) {
     writer_.issue(tasks_.kernel("cast shard", part + stored), unshard_);
@@ -358,7 +366,7 @@ void FsdpWriter::join_views(int index) {
   const Bytes bytes = unit_of(index).numel * computed_dtype(config_, unit_of(index));
   const bool adds = slots.holds_flat;
   const SlotIndex joined = adds ? writer_.new_slot() : slots.flat;
-  writer_.allocate(joined, bytes, kGradients, unshard_);
+  writer_.allocate(joined, bytes, kGradients, unshard_, Purpose::unit_gradients);
   writer_.issue(tasks_.kernel("join gradients", bytes * 2), kComputeStream);
   for (const SlotIndex view : slots.views) writer_.release(view);
   slots.views.clear();
@@ -391,11 +399,12 @@ void FsdpWriter::reduce(const FsdpEvent& event) {
   const Bytes input = unit.padded * event.dtype;
   const bool copies = event.dtype != computed || unit.padded != unit.numel;
   if (copies) {
-    writer_.allocate(slots.input, input, kCommunication, reduce_);
+    writer_.allocate(slots.input, input, kCommunication, reduce_, Purpose::unit_gradients);
     writer_.issue(tasks_.kernel("pad and cast", unit.numel * computed + input), reduce_);
   }
   if (!whole) {
-    writer_.allocate(slots.output, unit.shard * event.dtype, kCommunication, reduce_);
+    writer_.allocate(
+        slots.output, unit.shard * event.dtype, kCommunication, reduce_, Purpose::reduced_shard);
   }
   communicators_.launch(
       reduce_,
@@ -421,7 +430,7 @@ void FsdpWriter::keep_shard(int index) {
     return;
   }
   if (!slots.holds_gradient) {
-    writer_.allocate(slots.gradient, kept, kGradients, reduce_);
+    writer_.allocate(slots.gradient, kept, kGradients, reduce_, Purpose::shard_gradients);
     slots.holds_gradient = true;
   }
   writer_.issue(tasks_.kernel("keep gradient", kept * 2), reduce_);
@@ -444,14 +453,19 @@ void FsdpWriter::write_gpu_optimizer() {
   std::vector<SlotIndex> scratch;
   if (!lists && temporaries > Bytes::zero()) {
     scratch.push_back(writer_.new_slot());
-    writer_.allocate(scratch.back(), temporaries, kTemporaries, kComputeStream);
+    writer_.allocate(
+        scratch.back(), temporaries, kTemporaries, kComputeStream, Purpose::optimizer_temporary);
   }
   for (const FsdpUnit& unit : fsdp_.units) {
     if (!lists || temporaries == Bytes::zero()) break;
     if (!unit.trains) continue;
     for (const Elements shard : unit.owned_shards) {
       scratch.push_back(writer_.new_slot());
-      writer_.allocate(scratch.back(), shard * stored, kTemporaries, kComputeStream);
+      writer_.allocate(scratch.back(),
+                       shard * stored,
+                       kTemporaries,
+                       kComputeStream,
+                       Purpose::optimizer_temporary);
     }
   }
   writer_.issue(

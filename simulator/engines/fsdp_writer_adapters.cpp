@@ -58,7 +58,7 @@ void FsdpWriter::gather_adapter(const FsdpUnit& unit, Adapter& adapter) {
   const Bytes gathered = shard * config_.shard_ranks * computed;
   const bool casts = casts_shards(config_, unit);
   if (casts) {
-    writer_.allocate(adapter.cast, shard * computed, kCommunication, prepare_);
+    writer_.allocate(adapter.cast, shard * computed, kCommunication, prepare_, Purpose::shard_cast);
     writer_.issue(tasks_.kernel("cast shard", stored + shard * computed), prepare_);
     writer_.wait_stream(unshard_, prepare_);
   }
@@ -66,7 +66,7 @@ void FsdpWriter::gather_adapter(const FsdpUnit& unit, Adapter& adapter) {
   if (config_.offload) {
     writer_.issue(host_copy(TaskKind::copy_to_device, stored), unshard_);
   }
-  writer_.allocate(adapter.slot, gathered, kParameters, unshard_);
+  writer_.allocate(adapter.slot, gathered, kParameters, unshard_, Purpose::gathered_unit);
   const CollectiveGroup group = communicators_.group_of(config_.shard_ranks);
   communicators_.launch(
       unshard_, tasks_.collective(Collective::all_gather, gathered, group), group, false);

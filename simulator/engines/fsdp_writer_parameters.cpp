@@ -32,7 +32,7 @@ void FsdpWriter::wrap_parameters(int index) {
     if (buffer.index != index || buffer.category != kParameters || buffer_held_[i]) continue;
     buffer_held_[i] = true;
     if (buffer.place == BufferPlace::gpu) {
-      writer_.allocate(writer_.new_slot(), buffer.bytes, buffer.category, kComputeStream);
+      hold_buffer(writer_, buffer, i);
     }
   }
   for (const SlotIndex slot : whole) writer_.release(slot);
@@ -47,15 +47,15 @@ void FsdpWriter::gather_parameters(const FsdpEvent& event) {
   const Bytes stored = stored_bytes(config_, unit);
   const Bytes cast = cast_bytes(config_, unit);
   if (config_.offload) {
-    writer_.allocate(slots.shard, stored, kCommunication, unshard_);
+    writer_.allocate(slots.shard, stored, kCommunication, unshard_, Purpose::shard_from_host);
     writer_.issue(host_copy(TaskKind::copy_to_device, stored), unshard_);
   }
   const bool casts = cast > Bytes::zero();
   if (casts) {
-    writer_.allocate(slots.cast, cast, kCommunication, unshard_);
+    writer_.allocate(slots.cast, cast, kCommunication, unshard_, Purpose::shard_cast);
     writer_.issue(tasks_.kernel("cast shard", cast + stored), unshard_);
   }
-  writer_.allocate(slots.gathered, event.bytes, kCommunication, unshard_);
+  writer_.allocate(slots.gathered, event.bytes, kCommunication, unshard_, Purpose::gathered_unit);
   writer_.issue(tasks_.kernel("copy in", part * 2), unshard_);
   if (casts) writer_.release(slots.cast);
   if (config_.offload) writer_.release(slots.shard);
@@ -81,7 +81,8 @@ void FsdpWriter::copy_out(int index, bool forward) {
     const EngineParameter& p =
         plan_.engine_parameters[static_cast<std::size_t>(unit.parameters[i])];
     const DType dtype = p.trainable ? computed_dtype(config_, unit) : config_.compute_dtype;
-    writer_.allocate(slots.copies[i], whole * dtype, kParameters, kComputeStream);
+    writer_.allocate(
+        slots.copies[i], whole * dtype, kParameters, kComputeStream, Purpose::copied_out);
   }
   slots.holds_copies = true;
   writer_.issue(tasks_.kernel("copy out", gathered_bytes(config_, unit) * 2), kComputeStream);
@@ -144,7 +145,7 @@ void FsdpWriter::reduce_parameters(const FsdpEvent& event) {
   UnitSlots& slots = slots_of(event.unit);
   drop_sent();
   const Bytes input = unit.reduced * event.dtype;
-  writer_.allocate(slots.input, input, kCommunication, kComputeStream);
+  writer_.allocate(slots.input, input, kCommunication, kComputeStream, Purpose::unit_gradients);
   writer_.issue(tasks_.kernel("copy in", unit.reduced * computed_dtype(config_, unit) + input),
                 kComputeStream);
   for (std::size_t i = 0; i < slots.gradients.size(); ++i) {
@@ -158,14 +159,18 @@ void FsdpWriter::reduce_parameters(const FsdpEvent& event) {
   const bool adds = slots.holds_gradient;
   const SlotIndex fresh = adds ? writer_.new_slot() : slots.gradient;
   const SlotIndex reduced = casts ? slots.output : fresh;
-  writer_.allocate(reduced, unit.owned * event.dtype, casts ? kCommunication : kGradients, reduce_);
+  writer_.allocate(reduced,
+                   unit.owned * event.dtype,
+                   casts ? kCommunication : kGradients,
+                   reduce_,
+                   casts ? Purpose::reduced_shard : Purpose::shard_gradients);
   const CollectiveGroup group = communicators_.group_of(event.ranks);
   communicators_.launch(
       reduce_, tasks_.collective(Collective::reduce_scatter, input, group), group, false);
   writer_.record_event(slots.reduced, reduce_);
   reduced_last_ = event.unit;
   if (casts) {
-    writer_.allocate(fresh, kept, kGradients, reduce_);
+    writer_.allocate(fresh, kept, kGradients, reduce_, Purpose::shard_gradients);
     writer_.issue(tasks_.kernel("keep gradient", kept * 2), reduce_);
     writer_.release(slots.output);
   }

@@ -29,10 +29,12 @@ std::vector<GraphWriter::TiedSum> GraphWriter::tied_sums(const Block& block) {
 GraphWriter::GraphWriter(const Plan& plan,
                          const ModelGraph& graph,
                          ProgramWriter& writer,
-                         TaskTable& tasks)
+                         TaskTable& tasks,
+                         Purpose storages)
     : graph_(graph),
       writer_(writer),
       tasks_(tasks),
+      storages_(storages),
       workspaces_(kernel_workspaces(plan)),
       takes_workspace_at_start_(plan.workload.engine == TrainingEngine::embedded),
       passes_(micro_batch(graph)),
@@ -42,9 +44,11 @@ GraphWriter::GraphWriter(const Plan& plan,
   for (const Block& block : graph.blocks) tied_sums_.push_back(tied_sums(block));
   for (const BlockInstance& instance : graph.instances) {
     const Block& block = graph.block_of(instance);
-    const auto storages = static_cast<std::int32_t>(block.storages.size());
+    const auto count = static_cast<std::int32_t>(block.storages.size());
     const auto index = static_cast<std::int32_t>(instance_slots_.size());
-    instance_slots_.push_back(writer.new_slots(SlotKind::storage, storages, index));
+    instance_slots_.push_back(storages == Purpose::of_slot
+                                  ? writer.new_slots(SlotKind::storage, count, index)
+                                  : writer.new_slots(count));
     labels_.push_back(writer.add_label(instance.prefix.empty() ? block.name : instance.prefix));
   }
   const auto held = std::find_if(passes_.rbegin(), passes_.rend(), [](const PassStep& pass) {
@@ -76,7 +80,8 @@ void GraphWriter::release_outputs() {
 void GraphWriter::make_workspace(SlotIndex& slot, Bytes bytes) {
   if (slot >= 0 || bytes == Bytes::zero()) return;
   slot = writer_.new_slot();
-  writer_.allocate(slot, bytes, MemoryCategory::temporaries, kComputeStream);
+  writer_.allocate(
+      slot, bytes, MemoryCategory::temporaries, kComputeStream, Purpose::kernel_workspace);
 }
 
 bool GraphWriter::is_tied_sum(std::int32_t block, std::int32_t storage) const {
@@ -91,7 +96,8 @@ void GraphWriter::allocate(const PassStep& pass, const Storage& storage, std::in
   writer_.allocate(slot_of(resolve(graph_, pass.instance, index)),
                    storage.bytes,
                    storage.category,
-                   tied ? tied_stream_ : kComputeStream);
+                   tied ? tied_stream_ : kComputeStream,
+                   storages_);
   tasks_.touch(storage.bytes);
 }
 

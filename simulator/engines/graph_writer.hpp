@@ -18,7 +18,12 @@ namespace zeroplan::simulator {
 class GraphWriter {
  public:
   // All must outlive the writer.
-  GraphWriter(const Plan& plan, const ModelGraph& graph, ProgramWriter& writer, TaskTable& tasks);
+  // `storages`: of which use all its tensors are; of_slot where it is the graph of the step.
+  GraphWriter(const Plan& plan,
+              const ModelGraph& graph,
+              ProgramWriter& writer,
+              TaskTable& tasks,
+              Purpose storages = Purpose::of_slot);
 
   // The passes of a micro-batch in their order, without the death of outputs that a loop's variable
   // holds until the engine's backward() has returned (release_outputs()).
@@ -94,6 +99,7 @@ class GraphWriter {
   const ModelGraph& graph_;
   ProgramWriter& writer_;
   TaskTable& tasks_;
+  Purpose storages_;
   const KernelWorkspaces workspaces_;
   const bool takes_workspace_at_start_;  // the embedded runtime does
   std::vector<PassStep> passes_;

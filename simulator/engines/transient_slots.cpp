@@ -6,7 +6,7 @@ namespace zeroplan::simulator {
 
 SlotIndex TransientSlots::write(const Made& made) {
   const SlotIndex slot = free_slot();
-  writer_.allocate(slot, made.bytes, made.category, made.stream);
+  writer_.allocate(slot, made.bytes, made.category, made.stream, made.purpose);
   tasks_.touch(made.bytes);
   writer_.issue(made.task, made.stream);
   return slot;
@@ -68,7 +68,7 @@ void TransientSlots::release_handed() {
 void TransientSlots::make_for_a_scan(const Made& scan, Elements elements) {
   const auto make = [&](Bytes bytes) {
     const SlotIndex slot = free_slot();
-    writer_.allocate(slot, bytes, scan.category, scan.stream);
+    writer_.allocate(slot, bytes, scan.category, scan.stream, scan.purpose);
     return slot;
   };
   const Bytes mask = elements.times_width(1);

@@ -15,6 +15,7 @@ class TransientSlots {
   // A tensor, the task that writes it, and on which stream.
   struct Made {
     Bytes bytes;
+    Purpose purpose;
     StreamId stream = kComputeStream;
     TaskIndex task = -1;
     MemoryCategory category = MemoryCategory::temporaries;
