@@ -20,16 +20,16 @@ struct KnownNames {
 constexpr std::array kModels = {
     KnownNames{"gpt3|gpt4|gpt5|chatgpt|claude|gemini|palm", "its weights are not published"},
     KnownNames{"deepseekr1distill",
-               "it has the tensors of the Qwen or LLaMA it is made from: name that one, as "
-               "qwen2.5-7b or llama-3.1-8b"},
+               "it has the tensors of the Qwen or LLaMA it is made from, which are built in: name "
+               "that one, as qwen2.5-7b or llama-3.1-8b"},
     KnownNames{
         "llama4",
         "its text models are built in as llama-4-scout and llama-4-maverick; with its vision "
         "encoder give the path of its own config.json"},
-    KnownNames{"whisper|clip|stablediffusion|sdxl|flux|wav2vec",
-               "only language models are modelled"},
+    KnownNames{"clip|stablediffusion|sdxl|flux|wav2vec", "only language models are modelled"},
     KnownNames{
-        "kimik2|kimilinear|deepseekv32|deepseekmoe|minicpm|gemma3n|gemma4|qwen3next|qwen35|qwen3.5|"
+        "whisper|kimik2|kimilinear|deepseekv32|deepseekmoe|minicpm|gemma3n|gemma4|qwen3next|qwen35|"
+        "qwen3.5|"
         "qwenvl|qwen2vl|qwen25vl|qwen3vl|internvl|llava|glm4v|phi3vision|pixtral|molmo|"
         "llama3211bvision|llama3290bvision|mamba|falconmamba|rwkv|nemotron|jamba|zamba|"
         "recurrentgemma|dbrx|olmoe|olmo3|phi35moe|grok|arctic|minimax|bailing|ling|glm45|glm46|"

@@ -1,6 +1,8 @@
 #include <cmath>
+#include <initializer_list>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "base/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
@@ -78,6 +80,82 @@ TEST_CASE("names match without case, separators, organization and usual endings"
   CHECK(model_from_name("opt-1.3b").name == "opt-1.3b");
   CHECK(model_from_name("qwen25 7b").name == "qwen2.5-7b");
   CHECK(model_from_name("bert-base").name == "bert-base-uncased");
+}
+
+TEST_CASE("names as people type them find the model of the same tensors") {
+  for (const auto& [typed, preset] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-70b"},
+           {"Llama 3.3 70B Instruct", "llama-3.1-70b"},
+           {"nvidia/Llama-3.1-Nemotron-70B-Instruct-HF", "llama-3.1-70b"},
+           {"meta-llama/Llama-Guard-3-8B", "llama-3.1-8b"},
+           {"codellama/CodeLlama-7b-Instruct-hf", "codellama-7b"},
+           {"TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T", "tinyllama-1.1b"},
+           {"gemma 3 27b it", "gemma-3-27b"},
+           {"google/codegemma-7b-it", "gemma-7b"},
+           {"google/gemma-1.1-2b-it", "gemma-2b"},
+           {"Qwen/Qwen2.5-Math-7B-Instruct", "qwen2.5-7b"},
+           {"Qwen/Qwen2.5-Coder-32B-Instruct", "qwen2.5-32b"},
+           {"Qwen/QwQ-32B", "qwen2.5-32b"},
+           {"Qwen/Qwen2.5-14B-Instruct-1M", "qwen2.5-14b"},
+           {"Qwen/Qwen1.5-14B-Chat", "qwen1.5-14b"},
+           {"Qwen/Qwen3-4B-Thinking-2507", "qwen3-4b"},
+           {"Qwen/Qwen3-30B-A3B-Thinking-2507-FP8", "qwen3-30b-a3b"},
+           {"Qwen/Qwen3-235B-A22B-Thinking-2507", "qwen3-235b-a22b"},
+           {"Qwen/Qwen3-Coder-480B-A35B-Instruct", "qwen3-coder-480b-a35b"},
+           {"Qwen/Qwen3-Coder-Next", "qwen3-next-80b-a3b"},
+           {"Qwen/Qwen3-Embedding-0.6B", "qwen3-embedding-0.6b"},
+           {"Qwen/Qwen3.5-397B-A17B", "qwen3.5-397b-a17b"},
+           {"Qwen/Qwen3.6-27B", "qwen3.5-27b"},
+           {"qwen3 vl 8b instruct", "qwen3-vl-8b"},
+           {"Qwen/Qwen3-VL-30B-A3B-Instruct", "qwen3-vl-30b-a3b"},
+           {"Qwen/Qwen2.5-VL-7B-Instruct", "qwen2.5-vl-7b"},
+           {"Qwen/Qwen2.5-VL-3B-Instruct-AWQ", "qwen2.5-vl-3b"},
+           {"Qwen/Qwen2-VL-2B-Instruct", "qwen2-vl-2b"},
+           {"deepseek-ai/DeepSeek-R1-0528", "deepseek-v3"},
+           {"deepseek-ai/DeepSeek-V3.1-Base", "deepseek-v3"},
+           {"deepseek-ai/DeepSeek-V3.2-Exp", "deepseek-v3.2"},
+           {"deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "deepseek-r1-distill-qwen-1.5b"},
+           {"deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "qwen2.5-32b"},
+           {"deepseek-ai/deepseek-coder-6.7b-instruct", "deepseek-coder-6.7b"},
+           {"moonshotai/Kimi-K2-Thinking", "kimi-k2"},
+           {"mistralai/Mathstral-7B-v0.1", "mistral-7b-v0.3"},
+           {"mistralai/Mistral-Large-Instruct-2411", "mistral-large-2407"},
+           {"mistralai/Mistral-Small-24B-Instruct-2501", "mistral-small-24b"},
+           {"mistralai/Devstral-Small-2507", "mistral-small-24b"},
+           {"mistralai/Mistral-Small-3.2-24B-Instruct-2506", "mistral-small-3.2-24b"},
+           {"mistralai/Codestral-22B-v0.1", "codestral-22b"},
+           {"mistralai/Mixtral-8x22B-Instruct-v0.1", "mixtral-8x22b"},
+           {"microsoft/Phi-4-reasoning-plus", "phi-4"},
+           {"microsoft/Phi-3-medium-128k-instruct", "phi-3-medium"},
+           {"01-ai/Yi-1.5-9B-Chat", "yi-9b"},
+           {"HuggingFaceTB/SmolLM2-135M-Instruct", "smollm2-135m"},
+           {"allenai/Olmo-3-7B-Think", "olmo-3-7b"},
+           {"allenai/OLMoE-1B-7B-0924-Instruct", "olmoe-1b-7b"},
+           {"ByteDance-Seed/Seed-OSS-36B-Instruct", "seed-oss-36b"},
+           {"zai-org/GLM-4.6", "glm-4.5"},
+           {"zai-org/GLM-4.5-Air", "glm-4.5-air"},
+           {"zai-org/GLM-5.1", "glm-5"},
+           {"MiniMaxAI/MiniMax-M2.5", "minimax-m2"},
+           {"LiquidAI/LFM2-1.2B", "lfm2-1.2b"},
+           {"ibm-granite/granite-4.0-h-tiny", "granite-4.0-h-tiny"},
+           {"nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron-3-nano-30b-a3b"},
+           {"nvidia/NVIDIA-Nemotron-Nano-9B-v2", "nemotron-nano-9b-v2"},
+           {"tiiuae/Falcon3-1B-Instruct", "falcon3-1b"},
+           {"llava-hf/llava-1.5-7b-hf", "llava-1.5-7b"},
+           {"BAAI/bge-m3", "bge-m3"},
+           {"intfloat/multilingual-e5-large", "multilingual-e5-large"},
+           {"FacebookAI/xlm-roberta-base", "xlm-roberta-base"},
+           {"sentence-transformers/all-MiniLM-L6-v2", "all-minilm-l6-v2"},
+           {"answerdotai/ModernBERT-large", "modernbert-large"},
+           {"facebook/bart-large-cnn", "bart-large-cnn"},
+           {"facebook/nllb-200-distilled-600M", "nllb-200-distilled-600m"},
+           {"openai/whisper-large-v3-turbo", "whisper-large-v3-turbo"},
+           {"openai/gpt-oss-safeguard-20b", "gpt-oss-20b"}}) {
+    INFO(typed);
+    CHECK(model_from_name(typed).name == preset);
+  }
+  // The distilled 1.5B has an output of its own, unlike the model that it is made from.
+  CHECK(total_of("deepseek-r1-distill-qwen-1.5b") - total_of("qwen2.5-1.5b") == 151936 * 1536);
 }
 
 TEST_CASE("a name that is not known is an error with the nearest ones") {
