@@ -119,10 +119,10 @@ enum class Purpose : std::uint8_t {
   registered_buffers,  // of modules
   kept_outputs,        // of earlier micro-batches, by a pipeline's last stage
   kernel_workspace,
-  cast_weight,  // autocast's copy
+  cast_weight,        // autocast's copy
+  weights_from_host,  // this rank's part, on its way to a gather
   // --- DeepSpeed
   gathered_together,    // weights of several parameters
-  own_part,             // this rank's weights on their way from the host to a gather
   flat_gradients,       // for a collective
   step_flat_gradients,  // for the optimizer's step
   step_gradients,       // in fp32, for the optimizer's step
@@ -134,7 +134,6 @@ enum class Purpose : std::uint8_t {
   optimizer_temporary,  // of PyTorch's optimizers that are not fused, too
   // --- FSDP
   whole_unit,       // weights before they are sharded
-  shard_from_host,  // weights that wait there
   shard_cast,       // to the dtype of the arithmetic
   gathered_unit,    // weights of a unit, one message
   copied_out,       // weights of a unit, each in a tensor of its own

@@ -161,7 +161,7 @@ constexpr std::array kPurposes = {
                    "weights gathered together",
                    "",
                    Knob::stage3_prefetch_bucket_size},
-    PurposeMeaning{Purpose::own_part,
+    PurposeMeaning{Purpose::weights_from_host,
                    "this rank's part of weights on its way from the host",
                    "",
                    Knob::offload_param_device},
@@ -199,8 +199,6 @@ constexpr std::array kPurposes = {
                    Knob::optimizer_type},
     PurposeMeaning{
         Purpose::whole_unit, "whole weights of a unit of FSDP before they are sharded", "", {}},
-    PurposeMeaning{
-        Purpose::shard_from_host, "this rank's part of weights on its way from the host", "", {}},
     PurposeMeaning{Purpose::shard_cast, "shards of weights in the dtype of the arithmetic", "", {}},
     PurposeMeaning{Purpose::gathered_unit, "gathered weights of units", "", {}},
     PurposeMeaning{

@@ -245,8 +245,11 @@ std::vector<SlotIndex> FetchWriter::bring_own_parts(const FetchLog& log, const F
     const Bytes part = partitioned_numel(numel, std::max(1, event.group)) * event.dtype;
     if (!config_.embedded) {
       parts.push_back(free_slot());
-      writer_.allocate(
-          parts.back(), part, MemoryCategory::communication_buffers, stream, Purpose::own_part);
+      writer_.allocate(parts.back(),
+                       part,
+                       MemoryCategory::communication_buffers,
+                       stream,
+                       Purpose::weights_from_host);
     }
     writer_.issue(tasks_.copy(TaskKind::copy_to_device,
                               part,

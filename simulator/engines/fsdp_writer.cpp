@@ -268,7 +268,7 @@ void FsdpWriter::unshard(const FsdpEvent& event) {
   // _flat_param.py pre_unshard: an offloaded shard comes to the GPU first (flat_param_to).
   const bool prepares = config_.offload || (casts && !whole);
   if (config_.offload) {
-    writer_.allocate(slots.shard, stored, kCommunication, prepare_, Purpose::shard_from_host);
+    writer_.allocate(slots.shard, stored, kCommunication, prepare_, Purpose::weights_from_host);
     writer_.issue(host_copy(TaskKind::copy_to_device, stored), prepare_);
   }
   if (casts && !whole) {

@@ -47,7 +47,7 @@ void FsdpWriter::gather_parameters(const FsdpEvent& event) {
   const Bytes stored = stored_bytes(config_, unit);
   const Bytes cast = cast_bytes(config_, unit);
   if (config_.offload) {
-    writer_.allocate(slots.shard, stored, kCommunication, unshard_, Purpose::shard_from_host);
+    writer_.allocate(slots.shard, stored, kCommunication, unshard_, Purpose::weights_from_host);
     writer_.issue(host_copy(TaskKind::copy_to_device, stored), unshard_);
   }
   const bool casts = cast > Bytes::zero();
