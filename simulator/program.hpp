@@ -111,7 +111,7 @@ enum class Opcode : std::uint8_t {
   mark,              // index: the Phase that begins when `stream` gets here
 };
 
-// What an allocation is for, said by who asks for it.
+// The purpose of an allocation, said by the writer that asks for it.
 enum class Purpose : std::uint8_t {
   of_slot,             // what the range of its slot is for
   building,            // weights while the model is built and moved to the GPU
@@ -120,7 +120,7 @@ enum class Purpose : std::uint8_t {
   kept_outputs,        // of earlier micro-batches, by a pipeline's last stage
   kernel_workspace,
   cast_weight,        // autocast's copy
-  weights_from_host,  // this rank's part, on its way to a gather
+  weights_from_host,  // this rank's partition, copied from the host for a gather
   // --- DeepSpeed
   gathered_together,    // weights of several parameters
   flat_gradients,       // for a collective

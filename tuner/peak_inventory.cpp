@@ -131,7 +131,7 @@ Maker maker_of(const Block& block, std::int32_t storage) {
   return {};
 }
 
-// What is told of a purpose, and the keys of ds_config.json that move it.
+// A purpose as `explain` names it, and the key of ds_config.json that moves it.
 struct PurposeMeaning {
   Purpose purpose;
   std::string_view what;
@@ -162,7 +162,7 @@ constexpr std::array kPurposes = {
                    "",
                    Knob::stage3_prefetch_bucket_size},
     PurposeMeaning{Purpose::weights_from_host,
-                   "this rank's part of weights on its way from the host",
+                   "this rank's partition of weights, copied from the host",
                    "",
                    Knob::offload_param_device},
     PurposeMeaning{Purpose::flat_gradients,
@@ -182,15 +182,15 @@ constexpr std::array kPurposes = {
     PurposeMeaning{
         Purpose::overflow_scan, "copies of the scan for inf and nan", "", Knob::sub_group_size},
     PurposeMeaning{Purpose::gradient_to_host,
-                   "fp32 copy of a gradient on its way to the host",
+                   "fp32 copy of a gradient for the optimizer on the host",
                    "",
                    Knob::sub_group_size},
     PurposeMeaning{Purpose::gradient_from_host,
-                   "gradients of this rank's partition on their way from the host",
+                   "gradients of this rank's partition, copied from the host",
                    "",
                    Knob::offload_optimizer_device},
     PurposeMeaning{Purpose::master_from_host,
-                   "fp32 master weights on their way from the host",
+                   "fp32 master weights, copied from the host",
                    "",
                    Knob::offload_optimizer_device},
     PurposeMeaning{Purpose::optimizer_temporary,

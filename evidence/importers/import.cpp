@@ -43,7 +43,7 @@ struct Importer {
     void (*read)(std::string_view, RunFindings&) = nullptr;  // throws InputError
   } bytes{};
 
-  // Of what is counted.
+  // The plural of what is counted.
   constexpr std::string_view unit() const { return lines != nullptr ? "lines" : "documents"; }
 };
 

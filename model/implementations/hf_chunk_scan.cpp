@@ -102,7 +102,7 @@ void prepare_scan(Tape& t, const ChunkScanInputs& given, Frame& f) {
   f.cumulated = aten::cumsum_last(t, f.decay);
 }
 
-// What positions of one chunk give each other.
+// Y_diag: outputs of each position from the positions of its own chunk.
 void scan_within(Tape& t, Frame& f) {
   f.pairwise = segment_decays(t, f.decay);
   f.scores = contraction(t, f.read, 3, f.written, 2, 5);
@@ -139,7 +139,7 @@ void pass_states(Tape& t, Frame& f) {
   f.states = aten::slice(t, f.carried, 1, f.chunks);
 }
 
-// What the state before a chunk gives its positions, added to the rest.
+// Y_off, outputs from the states before each chunk, is added to Y_diag and to D's part.
 void read_states(Tape& t, const ChunkScanInputs& given, Frame& f) {
   f.from_start = aten::exp(t, f.cumulated);
   {

@@ -78,7 +78,7 @@ Tensor convolved(Tape& t, const ScanShape& f, Bytes projected) {
   return made(t, "causal_conv1d_fwd", f.rows(f.channels), f.dtype, projected);
 }
 
-// What the scan reads by chunks: steps and sums of decays, states before each chunk, and scores of
+// The scan's inputs by chunks: steps and sums of decays, states before each chunk, and scores of
 // positions within it.
 struct Scan {
   Tensor dt, cumulated, states, last, scores;

@@ -1,4 +1,4 @@
-// What mamba_ssm computes in place of the rest of a Mamba 2 layer while it trains without a cache:
+// mamba_ssm's function replaces the rest of a Mamba 2 layer while it trains without a cache:
 // the convolution (causal_conv1d's kernels), the scan, the gated norm and the output's product, as
 // one autograd function (mamba_ssm/ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn
 // of 2.3.2).

@@ -41,7 +41,7 @@ class TracedOperationCall {
 // kept, and a gradient of each input's size.
 void play_general(TracedOperationCall& call);
 
-// Of mamba_ssm's function: its tensors, chunks and groups (traced_operations.cpp).
+// The inputs of mamba_ssm's function: tensors, chunks and groups (traced_operations.cpp).
 hf::SplitScanInputs split_scan_inputs(const TracedOperationCall& call);
 
 // traced_routing.cpp

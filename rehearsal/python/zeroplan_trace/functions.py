@@ -146,50 +146,48 @@ def _as_one(recorder, name, into, like, dtype, **facts):
 DELTA_RULE, CHUNK_SCAN, SPLIT_SCAN = "chunk_gated_delta_rule", "mamba_chunk_scan_combined", "mamba_split_conv1d_scan_combined"
 
 
-def _delta_rule(recorder, func):
-    """transformers' function: a loop over chunks here, where packages have kernels."""
+def _instead(recorder, func, record):
+    """The function; while the recorder listens, what `record` makes of its arguments by name, and its own result where that is None."""
     signature = inspect.signature(func)
 
     @functools.wraps(func)
     def recorded(*args, **kwargs):
-        said = signature.bind(*args, **kwargs).arguments
-        if recorder.quiet or said.get("initial_state") is not None or said.get("output_final_state"):
-            return func(*args, **kwargs)
+        out = None if recorder.quiet else record(signature.bind(*args, **kwargs).arguments)
+        return func(*args, **kwargs) if out is None else out
+
+    return recorded
+
+
+def _delta_rule(recorder, func):
+    """transformers' function: a loop over chunks here, where packages have kernels."""
+    def record(said):
+        if said.get("initial_state") is not None or said.get("output_final_state"):
+            return None
         into = [said[name] for name in ("query", "key", "value", "g", "beta")]
         return _as_one(recorder, DELTA_RULE, into, said["value"], said["value"].dtype), None
 
-    return recorded
+    return _instead(recorder, func, record)
 
 
 def _chunk_scan(recorder, func):
     """transformers' function for Mamba 2, some of whose tensors have a size for each chunk of the sequence."""
-    signature = inspect.signature(func)
-
-    @functools.wraps(func)
-    def recorded(*args, **kwargs):
-        said = signature.bind(*args, **kwargs).arguments
-        if recorder.quiet or said.get("initial_states") is not None or said.get("return_final_states"):
-            return func(*args, **kwargs)
+    def record(said):
+        if said.get("initial_states") is not None or said.get("return_final_states"):
+            return None
         into = [said.get(name) for name in ("hidden_states", "dt", "A", "B", "C", "D", "dt_bias")]
         return _as_one(recorder, CHUNK_SCAN, into, said["hidden_states"], torch.float32, step=said["chunk_size"])
 
-    return recorded
+    return _instead(recorder, func, record)
 
 
 def _split_scan(recorder, func):
     """mamba_ssm's kernels, which make what the innermost module returns; without the package the class runs what follows."""
-    signature = inspect.signature(func)
-
-    @functools.wraps(func)
-    def recorded(*args, **kwargs):
-        said = signature.bind(*args, **kwargs).arguments
+    def record(said):
         into = [said.get(name) for name in ("zxbcdt", "conv1d_weight", "conv1d_bias", "dt_bias", "A", "D", "rmsnorm_weight", "outproj_weight", "outproj_bias")]
-        if not recorder.quiet:
-            recorder.poll()
-            recorder.operation(SPLIT_SCAN, into, [], recorder.take_saved(), step=said["chunk_size"], dims=[said["ngroups"]])
-        return func(*args, **kwargs)
+        recorder.poll()
+        recorder.operation(SPLIT_SCAN, into, [], recorder.take_saved(), step=said["chunk_size"], dims=[said["ngroups"]])
 
-    return recorded
+    return _instead(recorder, func, record)
 
 
 FLASH_ATTENTION = "flash_attention"
