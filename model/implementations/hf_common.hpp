@@ -4,6 +4,7 @@
 // Version switches were read in the sources of transformers 4.36, 4.40, 4.44-4.49, 4.51, 4.53-4.57.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -73,8 +74,17 @@ Tensor attention(Tape& t,
                  const Tensor& k,
                  const Tensor& v,
                  const AttentionArguments& arguments);
-// The same on ranks that share the sequence (hf_ulysses.cpp): s tokens of all heads in, all tokens
-// of some heads through `attention`, s tokens of all heads out.
+// On ranks that share the sequence (hf_ulysses.cpp): s tokens of all heads in (b, heads, s, d), all
+// tokens of some heads through `core`, which gives (b, all tokens, some heads, d), and s tokens of
+// all heads out: (b, s, heads, d).
+using AttentionCore = std::function<Tensor(const Tensor& q, const Tensor& k, const Tensor& v)>;
+Tensor on_all_tokens(Tape& t,
+                     std::int64_t ranks,
+                     const Tensor& q,
+                     const Tensor& k,
+                     const Tensor& v,
+                     const AttentionCore& core);
+// `attention`, on ranks that share the sequence where there are such.
 Tensor ulysses_attention(Tape& t,
                          const Context& c,
                          const Tensor& q,

@@ -87,22 +87,33 @@ Tensor scatter_tokens(Tape& t, const Tensor& x, std::int64_t ranks) {
 
 }  // namespace
 
-Tensor ulysses_attention(Tape& t,
-                         const Context& c,
-                         const Tensor& q,
-                         const Tensor& k,
-                         const Tensor& v,
-                         const AttentionArguments& arguments) {
-  const std::int64_t ranks = c.options.sequence_parallel;
-  if (ranks <= 1) return attention(t, c, q, k, v, arguments);
+Tensor on_all_tokens(Tape& t,
+                     std::int64_t ranks,
+                     const Tensor& q,
+                     const Tensor& k,
+                     const Tensor& v,
+                     const AttentionCore& core) {
   Tensor query = gather_tokens(t, q, ranks);
   Tensor key = gather_tokens(t, k, ranks);
   Tensor value = gather_tokens(t, v, ranks);
   query = ulysses_heads_first(t, query);
   key = ulysses_heads_first(t, key);
   value = ulysses_heads_first(t, value);
-  const Tensor out = attention(t, c, query, key, value, arguments);
+  const Tensor out = core(query, key, value);
   return scatter_tokens(t, out, ranks);
+}
+
+Tensor ulysses_attention(Tape& t,
+                         const Context& c,
+                         const Tensor& q,
+                         const Tensor& k,
+                         const Tensor& v,
+                         const AttentionArguments& arguments) {
+  const AttentionCore core = [&](const Tensor& query, const Tensor& key, const Tensor& value) {
+    return attention(t, c, query, key, value, arguments);
+  };
+  const std::int64_t ranks = c.options.sequence_parallel;
+  return ranks <= 1 ? core(q, k, v) : on_all_tokens(t, ranks, q, k, v, core);
 }
 
 }  // namespace zeroplan::hf

@@ -1,5 +1,6 @@
 #include "model/implementations/implementations.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -7,6 +8,7 @@
 #include "base/diagnostic.hpp"
 #include "model/graph/traced_graph.hpp"
 #include "model/implementations/families.hpp"
+#include "model/implementations/hf_chunk_scan.hpp"
 #include "model/implementations/hf_delta_rule.hpp"
 #include "model/implementations/hf_mamba_ssm.hpp"
 #include "model/implementations/traced.hpp"
@@ -146,6 +148,33 @@ LinearAttention kernels_of(const Model& model) {
   };
   if (has(hf::kDeltaRule)) return LinearAttention::fla;
   return has(hf::kSplitScan) ? LinearAttention::mamba_ssm : LinearAttention::torch;
+}
+
+// transformers hands its attention interface whole heads, from which UlyssesSPAttentionHF exchanges
+// them (runtime/sequence_parallel/ulysses_sp.py).
+bool has_ulysses(const Model& model) {
+  const TracedGraph* traced = traced_graph_of(model);
+  if (traced == nullptr) return model.implementation_family == "llama";
+  const auto reads_other_tokens = [&](std::string_view name) {
+    return has_operation(*traced, name);
+  };
+  constexpr std::array kOthers{
+      hf::kDeltaRule, hf::kChunkScan, hf::kSplitScan, std::string_view("convolution")};
+  if (model.shape.encoder_layers > 0 ||
+      std::any_of(kOthers.begin(), kOthers.end(), reads_other_tokens)) {
+    return false;
+  }
+  bool attends = false;
+  for (const TracedBlock& block : traced->blocks) {
+    for (const TracedEvent& event : block.events) {
+      const bool is_sdpa = event.name == "scaled_dot_product_attention";
+      if (is_sdpa && event.in.size() > 3 && event.in[3].kind != TracedOperand::Kind::none) {
+        return false;  // a mask of this rank's tokens alone
+      }
+      attends = attends || is_sdpa || event.name == "flash_attention";
+    }
+  }
+  return attends;
 }
 
 ModelGraph build_graph(const Model& model, const GraphOptions& options) {

@@ -55,6 +55,11 @@ InputError refused(const std::string& where, const std::logic_error& broken) {
                                "trace the model again"});
 }
 
+// From here on a block multiplies with the vocabulary's matrix and makes a loss of the logits.
+bool is_logits(const TracedEvent& e) {
+  return e.kind == TracedEvent::Kind::category && e.name == "logits";
+}
+
 class Player {
  public:
   Player(Tape& tape,
@@ -112,7 +117,7 @@ class Player {
         drop(e);
         return i;
       case TracedEvent::Kind::category:
-        if (e.name == "logits" && has_other_loss()) return other_loss(i);
+        if (is_logits(e) && has_other_loss()) return other_loss(i);
         t_.set_category(e.name == "logits" ? MemoryCategory::logits : MemoryCategory::activations);
         return i;
       case TracedEvent::Kind::operation:
@@ -395,10 +400,13 @@ class Builder {
     }
   }
 
-  // Parameters that several calls read.
+  // Parameters that several calls read. A model of values has another head in place of the
+  // vocabulary's (Player::other_loss).
   void find_ties() {
+    const bool of_values = context_.options.scores.code == TokenScores::values;
     for (std::size_t i = 0; i < graph_.calls.size(); ++i) {
       for (const TracedEvent& event : block_of(i).events) {
+        if (of_values && is_logits(event)) break;
         for (const TracedOperand& operand : event.in) {
           if (operand.kind != TracedOperand::Kind::parameter) continue;
           std::vector<std::size_t>& calls = users_[graph_.calls[i].prefix + operand.name];
@@ -523,11 +531,6 @@ void check_options(const TracedGraph& graph, const GraphOptions& options) {
     refuse("/workload/pipeline_parallel",
            "1 for a traced model",
            std::to_string(options.stage.stages),
-           "");
-  if (options.sequence_parallel > 1)
-    refuse("/workload/sequence_parallel",
-           "1 for a traced model",
-           std::to_string(options.sequence_parallel),
            "");
   if (options.tiled_mlp) refuse("/workload/tiled_mlp", "false for a traced model", "true", "");
   if (graph.attention.empty()) return;

@@ -278,9 +278,18 @@ void attention(Call& call) {
   wanted.masked = mask.defined();
   wanted.causal = call.e.causal;
   wanted.dropout = call.e.p;
-  const aten::Sdpa options = hf::sdpa_options(call.v.c, call.x(0), call.x(1), call.x(2), wanted);
-  call.give(
-      aten::scaled_dot_product_attention(call.t, call.x(0), call.x(1), call.x(2), mask, options));
+  const auto attend = [&](const Tensor& q, const Tensor& k, const Tensor& v) {
+    const aten::Sdpa options = hf::sdpa_options(call.v.c, q, k, v, wanted);
+    return aten::scaled_dot_product_attention(call.t, q, k, v, mask, options);
+  };
+  const std::int64_t ranks = call.v.c.options.sequence_parallel;
+  if (ranks <= 1) return call.give(attend(call.x(0), call.x(1), call.x(2)));
+  // What follows turns tokens before heads and makes that contiguous, which it is by now.
+  const auto core = [&](const Tensor& q, const Tensor& k, const Tensor& v) {
+    return aten::contiguous(call.t, aten::transpose(call.t, attend(q, k, v), 1, 2));
+  };
+  const Tensor out = hf::on_all_tokens(call.t, ranks, call.x(0), call.x(1), call.x(2), core);
+  call.give(aten::transpose(call.t, out, 1, 2));
 }
 
 void softmax(Call& call) {

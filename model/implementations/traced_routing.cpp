@@ -29,9 +29,13 @@ void play_flash_attention(TracedOperationCall& call) {
   options.deterministic = call.v.c.options.deterministic;
   const Tensor query = turned(call.t, call.x(0), 1, 2);
   const Tensor key = turned(call.t, call.x(1), 1, 2), value = turned(call.t, call.x(2), 1, 2);
-  const Tensor out =
-      aten::scaled_dot_product_attention(call.t, query, key, value, Tensor(), options);
-  call.give(turned(call.t, out, 1, 2));
+  const auto attend = [&](const Tensor& q, const Tensor& k, const Tensor& v) {
+    return turned(
+        call.t, aten::scaled_dot_product_attention(call.t, q, k, v, Tensor(), options), 1, 2);
+  };
+  const std::int64_t ranks = call.v.c.options.sequence_parallel;
+  call.give(ranks <= 1 ? attend(query, key, value)
+                       : hf::on_all_tokens(call.t, ranks, query, key, value, attend));
 }
 
 // x[rows], of rows or of single numbers.

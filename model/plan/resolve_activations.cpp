@@ -2,17 +2,11 @@
 // sequence.
 #include <string>
 
+#include "model/graph/traced_graph.hpp"
 #include "model/implementations/implementations.hpp"
 #include "model/plan/resolver.hpp"
 
 namespace zeroplan {
-namespace {
-
-// Ulysses needs the class to call transformers' attention interface with queries, keys and values
-// of whole heads (runtime/sequence_parallel/ulysses_sp.py UlyssesSPAttentionHF).
-constexpr std::string_view kFamilyWithUlysses = "llama";
-
-}  // namespace
 
 // The workload's key, else DeepSpeed's. A native loop that sets cpu_checkpointing checkpoints
 // through deepspeed.checkpointing, which reads it; the Trainer calls torch's own.
@@ -57,9 +51,15 @@ void resolve_sequence_parallel(Resolver& r) {
   const Model& model = *r.plan.model;
   const bool described = workload.engine == TrainingEngine::deepspeed &&
                          workload.implementation == Implementation::hf &&
-                         model.implementation_family == kFamilyWithUlysses &&
-                         workload.attention != Attention::eager;
-  if (!described) {
+                         workload.images.count == 0 && workload.attention != Attention::eager;
+  if (described && traced_graph_of(model) != nullptr && !has_ulysses(model)) {
+    r.problem(r.origin(ScenarioKey::sequence_parallel),
+              "1 for a model that reads other tokens in more than its attention (convolutions, "
+              "linear attention), or whose attention is handed a mask (windows under sdpa)",
+              phrase("{} with {}", std::to_string(ranks), model.architecture));
+    return;
+  }
+  if (!described || !has_ulysses(model)) {
     r.not_modelled(ScenarioKey::sequence_parallel,
                    "sequence-parallel (Ulysses) ranks for this model, code, attention or engine");
     return;

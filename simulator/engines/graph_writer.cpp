@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.hpp"
 #include "model/predict/kernel_workspaces.hpp"
 
 namespace zeroplan::simulator {
@@ -133,6 +134,7 @@ SlotIndex GraphWriter::gradient_slot(const PassStep& pass,
   const std::int32_t block = graph_.instances[static_cast<std::size_t>(pass.instance)].block;
   for (const TiedSum& sum : tied_sums_[static_cast<std::size_t>(block)]) {
     if (sum.parameter != gradient.parameter) continue;
+    ZP_CHECK(partial >= 0, "a part of a tied gradient that no other part came before");
     writer_.release(partial);
     writer_.move(slot_of(resolve(graph_, pass.instance, sum.storage)), partial);
   }

@@ -49,6 +49,19 @@ TEST_CASE("shorter steps of a job are estimated and scaled as the full one is") 
         Approx(ratio * (*estimated.job)[JobPart::steps].seconds()));
 }
 
+TEST_CASE("a critic of a recorded class leaves its vocabulary's tied matrix to the embedding") {
+  const char* const text = R"({"model":{"model_type":"helium","hidden_size":2560,
+      "intermediate_size":7040,"num_hidden_layers":2,"num_attention_heads":20,
+      "num_key_value_heads":20,"head_dim":128,"vocab_size":48000,"tie_word_embeddings":true},
+      "cluster":"4xA100-80G",
+      "ds_config":{"zero_optimization":{"stage":2},"bf16":{"enabled":true}},
+      "workload":{"sequence_length":1024,"micro_batch_size":1,"trainer":"ppo","fused_loss":true}})";
+  const Plan plan = resolve(parse_scenario(parse_json(text, "s.json").root, "s.json"));
+  const double estimated = static_cast<double>(predict(plan).gpu.peak_allocated.count());
+  const StepResult result = simulator::simulate(plan);
+  CHECK(static_cast<double>(result.gpu.peak_allocated.count()) == Approx(estimated).epsilon(0.1));
+}
+
 TEST_CASE("a loop that empties the allocator's cache is not taken for a full GPU") {
   const StepResult result = simulator::simulate(small_plan(R"(,"trainer":"ppo")"));
   REQUIRE(result.gpu.peak_total * 2 < result.gpu.capacity);

@@ -127,6 +127,40 @@ TEST_CASE("a traced model takes what the family takes, pass by pass") {
   }
 }
 
+TEST_CASE("ranks share a traced model's sequence as they share the family's") {
+  for (const char* name : {"llama", "qwen3"}) {
+    CHECK(has_ulysses(traced(name)));
+    for (const std::int64_t ranks : {2, 4}) {
+      for (const auto checkpointing :
+           {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
+        GraphOptions options = options_of(1, 4096);
+        options.sequence_parallel = ranks;
+        options.checkpointing = checkpointing;
+        INFO(name << " on " << ranks << " ranks");
+        const Walked a(build_graph(traced(name), options)),
+            b(build_graph(described(name), options));
+        INFO(difference(a, b));
+        CHECK(a.peak == b.peak);
+        CHECK(a.walk.gradients() == b.walk.gradients());
+        CHECK(flops_of(a.graph) == Approx(flops_of(b.graph)).epsilon(0.001));
+      }
+    }
+  }
+}
+
+TEST_CASE("ranks share no sequence of a model that reads other tokens beside its attention") {
+  CHECK_FALSE(has_ulysses(traced("qwen3_5")));  // linear attention
+  Json document = document_of("llama");
+  for (Json& block : document["blocks"].items()) {
+    for (Json& event : block["events"].items()) {
+      const Json* operation = event.find("op");
+      if (operation == nullptr || *operation != Json("scaled_dot_product_attention")) continue;
+      event["in"].items()[3] = event["in"].items()[0];  // a mask
+    }
+  }
+  CHECK_FALSE(has_ulysses(read_model(document, "g.json")));
+}
+
 TEST_CASE("a traced mixture takes and computes what the family does") {
   for (const int capability : {80, 90}) {
     for (const auto checkpointing :
