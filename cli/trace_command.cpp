@@ -59,10 +59,11 @@ std::string python_of(const Arguments& arguments) {
                     "the one that has the model's packages"});
 }
 
-// A preset or a size becomes the config behind it; everything else is for transformers to find.
+// A preset or a size becomes the config behind it, but for --family, whose MODEL is a model_type;
+// everything else is for transformers to find.
 std::string model_of(const Arguments& arguments, const rehearsal::ScratchFolder& scratch) {
   const std::string said = arguments.positionals.empty() ? "" : arguments.positionals.front();
-  if (said.empty() || !is_model_name(said)) return said;
+  if (said.empty() || arguments.has("family") || !is_model_name(said)) return said;
   const std::string path = scratch.path() + "/config.json";
   write_file(path, config_of_name(said).dump());
   return path;
@@ -195,6 +196,21 @@ Json to_json(const Summary& summary) {
        {"general_operations", general}});
 }
 
+// Whether the file is what --family wrote of that model_type before.
+bool is_recording(const std::string& path, const std::string& type) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  try {
+    const Json known =
+        parse_json(read_text_file(path), path, {.max_values = kMostRecordedValues}).root;
+    const Json *schema = known.find("schema"), *own = known.find("model_type");
+    return schema != nullptr && *schema == Json("zeroplan.family/1") && own != nullptr &&
+           *own == Json(type);
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 int run_trace(const Arguments& arguments, Streams streams) {
@@ -204,7 +220,8 @@ int run_trace(const Arguments& arguments, Streams streams) {
         {kCommandLine, "--output", "a file for the document", "nothing", "-o graph.json"});
   require_writable(*output);
   const rehearsal::ScratchFolder scratch;
-  const rehearsal::TraceRequest request = request_of(arguments, scratch);
+  rehearsal::TraceRequest request = request_of(arguments, scratch);
+  if (request.family && is_recording(*output, request.model)) request.beside = *output;
   const std::string text = rehearsal::trace(request);
   if (request.family) {
     write_file(*output, text);

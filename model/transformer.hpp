@@ -19,6 +19,7 @@
 #include "base/phrase.hpp"
 #include "base/units.hpp"
 #include "model/images.hpp"
+#include "model/software.hpp"
 
 namespace zeroplan {
 
@@ -124,6 +125,16 @@ struct SequenceRange {
   bool contains(std::int64_t length) const { return shortest <= length && length <= longest; }
 };
 
+// Releases of transformers from the first on, up to `until`.
+struct ReleaseRange {
+  Version from;
+  std::optional<Version> until;  // not in it
+
+  bool contains(const Version& release) const {
+    return from <= release && (!until || release < *until);
+  }
+};
+
 inline constexpr std::int64_t kUsualSequence = 2048;  // tokens, where nobody says
 
 // The part of a question that a model's tensors hang on, beside its config.
@@ -132,8 +143,9 @@ struct ModelUse {
   std::string attention;  // transformers' name, of a recorded class; empty: the class's default
   // Tokens: on which side of the config's windows the sequences of a recorded class are.
   std::int64_t sequence_length = kUsualSequence;
-  Images images;                      // a class that takes them is traced with them
-  std::int64_t micro_batch_size = 1;  // at which it is, where it loops over the images of a batch
+  std::optional<Version> transformers;  // whose code a recorded class has; absent: the newest
+  Images images;                        // a class that takes them is traced with them
+  std::int64_t micro_batch_size = 1;    // at which it is, where it loops over the images of a batch
 };
 
 // Prefixes of the two in their parameters' names.
@@ -153,6 +165,7 @@ struct Model {
   TransformerShape shape;          // valid when planned
   bool planned = false;            // operations are known, so memory and time can be predicted
   std::string not_planned_reason;  // what is not modelled, for the message when !planned
+  ReleaseRange releases;           // whose code its operations are, where several were recorded
   SequenceRange lengths;           // that its operations are of: a class has others beyond windows
   std::optional<std::string> torch_dtype;  // "bfloat16" where the config names one
   std::vector<Phrase> notes;  // what was assumed while reading the config, one sentence each

@@ -44,6 +44,7 @@ Json question(const TraceRequest& request, const fs::path& folder) {
     if (!text.empty()) said[key] = text;
   };
   add(request.family ? "family" : "model", request.model);
+  add("beside", request.beside);
   add("code", request.code);
   add("class", request.class_name);
   add("attention", request.attention);

@@ -27,6 +27,7 @@ struct TraceRequest {
   Images images;           // that each sequence has
   std::int64_t batch = 1;  // at which it is traced where the class loops over its images
   bool family = false;     // `model` is a model_type: all its configs as zeroplan.family/1
+  std::string beside;      // with `family`: a file of the same class in other releases, which stay
   bool trust_remote_code = false;
   std::optional<std::int64_t> seconds;  // it may take; absent: as long as it takes
 };

@@ -247,6 +247,7 @@ Model recorded_model(const std::string& model_type,
   model.name = file;
   take_stored_dtype(model, config);
   model.lengths = recorded->lengths;
+  model.releases = recorded->releases;
   const bool sees = config.find("vision_config") != nullptr;
   if (sees || config.find("audio_config") != nullptr) {
     model.notes.push_back(

@@ -303,6 +303,7 @@ class Match {
     for (const Check check : {&Match::core_sizes,
                               &Match::when,
                               &Match::heads,
+                              &Match::unlike,
                               &Match::windows,
                               &Match::wide_values,
                               &Match::width,
@@ -377,6 +378,17 @@ class Match {
       return std::nullopt;
     }
     return NotRecorded{key, phrase("a number that divides {}", of)};
+  }
+
+  // Sizes that decide which modules there are by being equal, and are not in this document.
+  std::optional<NotRecorded> unlike() const {
+    const Json* unlike = document_.find("unlike");
+    if (unlike == nullptr) return std::nullopt;
+    for (const auto& [key, other] : unlike->members()) {
+      if (values_.size(key) != values_.size(other.as_string())) continue;
+      return NotRecorded{key, phrase("another size than {}", other.as_string())};
+    }
+    return std::nullopt;
   }
 
   std::optional<NotRecorded> windows() const {
@@ -488,14 +500,45 @@ const std::string& attention_of(const Json& document, const std::string& usual) 
   return own != nullptr ? own->as_string() : usual;
 }
 
-// The implementations of attention that a class was recorded with, its own choice first.
-std::vector<std::string> attentions_of(const Json& family, const std::string& usual) {
-  std::vector<std::string> known;
-  for (const Json& document : family.find("documents")->items()) {
-    const std::string& one = attention_of(document, usual);
-    if (std::find(known.begin(), known.end(), one) == known.end()) known.push_back(one);
+// The documents of a release of transformers, and the attention that its class has by default.
+struct OfRelease {
+  ReleaseRange releases;
+  std::vector<const Json*> documents;
+  std::string usual;
+
+  // The implementations of attention that they are of, the class's own choice first.
+  std::vector<std::string> attentions() const {
+    std::vector<std::string> known;
+    for (const Json* document : documents) {
+      const std::string& one = attention_of(*document, usual);
+      if (std::find(known.begin(), known.end(), one) == known.end()) known.push_back(one);
+    }
+    return known;
   }
-  return known;
+};
+
+// A recorded release stands for those up to the next one that was recorded, the oldest for what is
+// older, too. Absent: the newest.
+OfRelease of_release(const Json& family, const std::optional<Version>& asked) {
+  const auto release_of = [](const Json& document) {
+    const Json* software = document.find("graph")->find("software");
+    const Json* release = software == nullptr ? nullptr : software->find("transformers");
+    return release == nullptr ? std::nullopt : parse_version(release->as_string());
+  };
+  const std::vector<Json>& all = family.find("documents")->items();
+  std::map<Version, OfRelease> by_release;
+  for (const Json& document : all) {
+    by_release[release_of(document).value_or(Version{})].documents.push_back(&document);
+  }
+  auto found = by_release.begin();
+  while (std::next(found) != by_release.end() && (!asked || std::next(found)->first <= *asked)) {
+    ++found;
+  }
+  OfRelease chosen = std::move(found->second);
+  if (found != by_release.begin()) chosen.releases.from = found->first;
+  if (++found != by_release.end()) chosen.releases.until = found->first;
+  chosen.usual = attention_of(*chosen.documents.front(), family.find("attention")->as_string());
+  return chosen;
 }
 
 // Parts that several documents have stand once, and are named by their numbers.
@@ -546,35 +589,37 @@ RecordedClass read_recorded(const Json& family,
                             const ModelUse& use) {
   const Json config = spelled_out(family, said);
   const Json* documents = family.find("documents");
-  if (documents == nullptr || !documents->is_array()) {
+  if (documents == nullptr || !documents->is_array() || documents->items().empty()) {
     throw InputError({file, "", "documents", "none", ""});
   }
-  const std::string usual = family.find("attention")->as_string();
-  const std::vector<std::string> attentions = attentions_of(family, usual);
+  const OfRelease recorded = of_release(family, use.transformers);
+  const std::string& usual = recorded.usual;
+  const std::vector<std::string> attentions = recorded.attentions();
   // A class that has none of PyTorch's runs its own code, whatever is asked for.
   const bool own_code = usual == "eager" && attentions.size() == 1;
   const std::string attention = use.attention.empty() || own_code ? usual : use.attention;
   if (std::find(attentions.begin(), attentions.end(), attention) == attentions.end()) {
-    return {{}, {}, "attn_implementation", Phrase(fmt::format("{}", fmt::join(attentions, ", ")))};
+    return {
+        {}, {}, {}, "attn_implementation", Phrase(fmt::format("{}", fmt::join(attentions, ", ")))};
   }
   if (const Json* classes = config.find("architectures");
       classes != nullptr && !classes->is_null() && !classes->items().empty() &&
       !(classes->items().front() == *family.find("class"))) {
     const Json* scores = family.find("scores");
     if (scores == nullptr || !(classes->items().front() == *scores)) {
-      return {{}, {}, "architectures/0", Phrase(family.find("class")->as_string())};
+      return {{}, {}, {}, "architectures/0", Phrase(family.find("class")->as_string())};
     }
   }
   RecordedClass nearest;
   int most = -1;
-  for (const Json& document : documents->items()) {
-    if (attention_of(document, usual) != attention) continue;
-    const Values values(config, document);
-    Match match(document, values, use.sequence_length);
+  for (const Json* document : recorded.documents) {
+    if (attention_of(*document, usual) != attention) continue;
+    const Values values(config, *document);
+    Match match(*document, values, use.sequence_length);
     std::optional<NotRecorded> problem = match.problem();
     if (!problem) {
       try {
-        return {document_of(family, document, values), match.lengths(), "", {}};
+        return {document_of(family, *document, values), match.lengths(), recorded.releases, "", {}};
       } catch (const NotRecorded& error) {
         problem = error;
       }

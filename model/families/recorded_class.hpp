@@ -17,6 +17,7 @@ namespace zeroplan {
 struct RecordedClass {
   std::optional<Json> document;  // the zeroplan.graph/1 that tracing the config's class would give
   SequenceRange lengths;         // of sequences that the document is of
+  ReleaseRange releases;         // of transformers that it stands for
   // Where there is none: a key whose value decides more than sizes, and what was recorded.
   std::string key;
   Phrase expected;

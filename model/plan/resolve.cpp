@@ -46,6 +46,12 @@ Origin Resolver::origin(ScenarioKey key) const {
   return said != nullptr ? said->origin : Origin{"command line", std::string(info(key).flag)};
 }
 
+ModelUse Resolver::model_use() const {
+  ModelUse use = model_use_of(scenario, ExpertLayout::modules);
+  use.transformers = plan.software.transformers;
+  return use;
+}
+
 void Resolver::not_modelled(ScenarioKey key, const Phrase& what) {
   problem(origin(key),
           "something this version predicts",
@@ -76,7 +82,7 @@ namespace {
 // --- what and where
 // ----------------------------------------------------------------------------------
 
-std::shared_ptr<const Model> load_model_of(const Scenario& scenario, ExpertLayout experts) {
+Model load_model_of(const Scenario& scenario, const ModelUse& use) {
   const ExplicitValue* said = scenario.find(ScenarioKey::model);
   if (said == nullptr) {
     throw InputError({"command line",
@@ -85,14 +91,26 @@ std::shared_ptr<const Model> load_model_of(const Scenario& scenario, ExpertLayou
                       "nothing",
                       "zeroplan models lists the names"});
   }
-  Model model = load_model(
-      said->value, said->origin.file, said->origin.pointer, model_use_of(scenario, experts));
+  Model model = load_model(said->value, said->origin.file, said->origin.pointer, use);
   if (const ExplicitValue* frozen = scenario.find(ScenarioKey::freeze)) {
     freeze(model,
            frozen->value.as_string(),
            {.file = frozen->origin.file, .pointer = frozen->origin.pointer});
   }
-  return std::make_shared<const Model>(std::move(model));
+  return model;
+}
+
+std::shared_ptr<const Model> load_model_of(const Scenario& scenario, ExpertLayout experts) {
+  return std::make_shared<const Model>(load_model_of(scenario, model_use_of(scenario, experts)));
+}
+
+// The class of the plan's transformers, where it was recorded in several releases.
+void take_release(Resolver& r) {
+  const Version& release = r.plan.software.transformers;
+  if (r.plan.model->releases.contains(release)) return;
+  r.plan.model = r.make(r.plan.model, "transformers " + to_string(release), [&] {
+    return load_model_of(r.scenario, r.model_use());
+  });
 }
 
 // Beyond a window a recorded class is another, and with another attention.
@@ -493,6 +511,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   r.plan.software.switched = prepared.switched;
   resolve_software(r);
   take_experts(r, prepared);
+  take_release(r);
   const auto without_adapters = r.plan.model;
   resolve_trainer(r);
   resolve_evaluation(r);

@@ -227,13 +227,13 @@ std::shared_ptr<const Plan> own_engine(Resolver& r,
   return std::make_shared<const Plan>(std::move(plan));
 }
 
-std::shared_ptr<const Model> model_of(const Scenario& scenario,
+std::shared_ptr<const Model> model_of(const Resolver& r,
                                       const SaidModel& said,
                                       const std::shared_ptr<const Model>& base) {
   if (said.model == nullptr) return base;
   const std::string pointer = said.origin.pointer + "/model";
-  return std::make_shared<const Model>(load_model(
-      *said.model, said.origin.file, pointer, model_use_of(scenario, ExpertLayout::modules)));
+  return std::make_shared<const Model>(
+      load_model(*said.model, said.origin.file, pointer, r.model_use()));
 }
 
 BesideModel make_beside(Resolver& r,
@@ -252,11 +252,10 @@ BesideModel make_beside(Resolver& r,
     beside.plan = std::make_shared<const Plan>(std::move(plan));
   } else {
     const bool scores = said.role == ModelRole::reward && trains_values(r.plan);
-    beside.plan =
-        own_engine(r,
-                   said,
-                   scores ? scoring_model(r, ModelRole::reward) : model_of(r.scenario, said, base),
-                   beside.placement);
+    beside.plan = own_engine(r,
+                             said,
+                             scores ? scoring_model(r, ModelRole::reward) : model_of(r, said, base),
+                             beside.placement);
   }
   return beside;
 }

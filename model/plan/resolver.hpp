@@ -62,6 +62,8 @@ struct Resolver {
   std::optional<bool> boolean(ScenarioKey key) const;
   std::optional<std::string> text(ScenarioKey key) const;
   Origin origin(ScenarioKey key) const;  // of what was said; the flag where nothing was
+  ModelUse model_use()
+      const;  // of a model by the code of the plan's transformers, once that is known
 };
 
 // What a finding says of the user's ds_config.json, which stands in `file`.

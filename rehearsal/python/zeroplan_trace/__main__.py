@@ -12,6 +12,7 @@ class Options:
     def __init__(self, said):
         self.model = said.get("model")
         self.family = said.get("family")
+        self.beside = said.get("beside")  # a recording of other releases
         self.code = said.get("code")
         self.class_name = said.get("class")
         self.attention = said.get("attention")

@@ -17,6 +17,7 @@ from .config_keys import (LATENT_HEADS, LAYERS, RELEASED, ROPE, ROPE_SORTS, SIZE
                           nested, others, repeated, sizes_of, switched)
 from .family_layers import folded, holds, put_numbers_of_layers, running
 from .formulas import Differs, Formulas
+from .models import text_of
 from .problem import Problem
 from .spelling import spellings
 
@@ -80,7 +81,7 @@ class Class:
         usual = self.usual_config()
         self.parts = sorted(getattr(usual, "sub_configs", None) or ())  # configs inside it
         self.chosen_types = [part + ".model_type" for part in self.parts if usual.sub_configs[part].__name__ == "AutoConfig"]  # which class a part has
-        text = next((part for part in self.parts if getattr(usual, part, None) is usual.get_text_config()), None)
+        text = next((part for part in self.parts if getattr(usual, part, None) is text_of(usual)), None)
         self.text = text + "." if text else ""  # what keys of the text model begin with
         self.defaults = self.flat(usual)
         stacks = [key for key, value in self.defaults.items() if is_stack(key, self.text) and (value is None or is_size(key, value))]
@@ -106,6 +107,7 @@ class Class:
         self.reads_head_dim = self._reads_head_dim()
         self.roles = {}  # key -> "free", "symbol" or "fixed": the same in every document
         self.kept = set()  # keys that are recorded at the class's own value alone
+        self.alike = {}  # key -> the other of a pair of sizes whose being equal decides which modules there are
         self.width_of_heads = None  # hidden_size / heads, where the class runs with its own alone
         self.of_towers = {}  # key of a tower that is not run -> what other values change, the same in every document
 
@@ -228,6 +230,7 @@ class Class:
         from .models import class_that_scores
 
         usual, *more = self._attentions()
+        self.alike = self._alike()
         rows = self._rows(usual, 1 if self.released else 2)
         for attention in more:
             try:
@@ -248,6 +251,28 @@ class Class:
             "documents": rows,
         }
 
+    def _alike(self):
+        """Sizes whose being the hidden size decides which modules there are, each with it: embeddings of another width are projected."""
+        first = Variant(self, self.grouped, self.ties[0], False, {})
+        handled = {self.kv_key, self.layers_key, *self.stacks, *self.same, *(self.text + key for key in LATENT_HEADS)}
+        sizes = [key for key in sorted(first.said - handled) if is_size(key, first.base[key])]
+        widths = [key for key in sizes if sizes_of(key) == sizes_of("hidden_size")]
+
+        def modules(changes):
+            model = self._traced(first.changed(changes), first.said).model
+            return [(name, type(module), [own for own, _ in module.named_parameters(recurse=False)]) for name, module in model.named_modules()]
+
+        usual, found = modules({}), {}
+        for key, width in itertools.product(sizes, widths):
+            if key in widths or key.rpartition(".")[0] != width.rpartition(".")[0]:
+                continue
+            try:
+                if modules({key: first.base[width]}) != usual == modules({key: others(key, first.base[key])[0]}):
+                    found[key] = width
+            except Exception:  # a class need not run with equal sizes
+                continue
+        return found
+
     def _aliases(self):
         """Other names under which configs say a key: the class's map, and names that it takes for another key."""
         usual, found = self.config({}), {}
@@ -262,9 +287,10 @@ class Class:
         from .models import class_of
 
         kind = class_of(self.config_class(), self.options)
-        names = (["sdpa"] if kind._supports_sdpa else []) + ["eager"]
+        names = (["sdpa"] if getattr(kind, "_supports_sdpa", False) else []) + ["eager"]
         own_kernels = getattr(kind, "_compatible_flash_implementations", None)
-        return names + (["flash_attention_2"] if kind._supports_flash_attn and not own_kernels else [])
+        flash = getattr(kind, "_supports_flash_attn", getattr(kind, "_supports_flash_attn_2", False))  # before 4.54
+        return names + (["flash_attention_2"] if flash and not own_kernels else [])
 
     def _rows(self, attention, switches):
         """The documents of an implementation of attention, with so many switches; what a key is to one it need not be to another."""
@@ -272,11 +298,18 @@ class Class:
         rows = []
         for grouped in (True, False) if self.kv_key else (False,):
             try:
-                rows += [Variant(self, grouped, tied, long, {}).row() for tied in self.ties for long in self._lengths()]
+                rows += [Variant(self, grouped, tied, long, {}, alike).row() for alike in self._ways_alike() for tied in self.ties for long in self._lengths()]
             except Exception:  # latent attention has no heads that share keys
                 if grouped == self.grouped:
                     raise
         return rows + self._switched(rows[0]["fixed"], switches)
+
+    def usually_alike(self):
+        """The sizes that decide by being alike, which are by the class's defaults."""
+        return {key: other for key, other in self.alike.items() if self.follows.get(key) == other or self.defaults[key] in (None, self.defaults[other])}
+
+    def _ways_alike(self):
+        return [self.usually_alike()] + [{} if self.usually_alike() else self.alike] * bool(self.alike)
 
     def _lengths(self, without=()):
         return (False, True) if set(self.windows) - set(without) else (False,)
@@ -403,10 +436,12 @@ class Class:
 
 
 class Variant:
-    """One document: heads that share keys or not, tied embeddings or not, sequences within the windows or longer, switches as said."""
+    """One document: heads that share keys or not, tied embeddings or not, sequences within the windows or longer, switches as said, sizes that are alike or not."""
 
-    def __init__(self, known, grouped, tied, long, switched):
+    def __init__(self, known, grouped, tied, long, switched, alike=None):
         self.known, self.grouped, self.tied, self.long, self.switched = known, grouped, tied, long, switched
+        self.alike = known.usually_alike() if alike is None else alike
+        self.same = {**known.same, **self.alike}
         base = dict(known.defaults)
         self.said = {key for key in base if key not in known.made and last(key) not in ("architectures", "dtype", "torch_dtype")}
         own_dim = known.text + "head_dim"
@@ -463,6 +498,9 @@ class Variant:
             return (1 if is_first(key) else 2,)
         return sizes if value > 0 or key == self.known.kv_key else None
 
+    def changed(self, changes):
+        return self._with(self.base, changes)
+
     def _with(self, base, changes):
         known = self.known
         values = dict(base, **changes)
@@ -471,7 +509,7 @@ class Variant:
         if known.wide_values:
             value, *turned = (known.text + key for key in LATENT_HEADS)
             values[value] = sum(values[key] for key in turned)
-        values.update({key: values[other] for key, other in known.same.items()})
+        values.update({key: values[other] for key, other in self.same.items()})
         if not self.grouped and known.kv_key:
             values[known.kv_key] = values[known.heads_key]
         return values
@@ -487,7 +525,7 @@ class Variant:
         self.samples = [self.first]
         roles = {key: self._role(key) for key in sorted(self.base) if self._is_asked(key)}
         if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and not is_period(key)):
-            return Variant(known, self.grouped, self.tied, self.long, self.switched).row()
+            return Variant(known, self.grouped, self.tied, self.long, self.switched, self.alike).row()
         symbols = [key for key, role in roles.items() if role == "symbol"]
         width = known.text + "hidden_size"
         if known.defaults.get(width) and roles.get(width, "free") == "free" and not known.width_of_heads:
@@ -503,7 +541,7 @@ class Variant:
             if len(error.keys) != 1 or error.keys[0] in known.kept or known.defaults.get(error.keys[0]) is None:
                 raise Problem("sizes that are sums of products of the config's keys", str(error), "")
             known.kept.add(error.keys[0])  # it is rounded, or cut at another size: the class's own value alone is recorded
-            return Variant(known, self.grouped, self.tied, self.long, self.switched).row()
+            return Variant(known, self.grouped, self.tied, self.long, self.switched, self.alike).row()
         graph, _ = folded(merged, known.flat(config), self.base, known.layers_key, known.stacks)
         for key, stack in running(graph).items():
             stack["rules"] = [rule for rule in stack["rules"] if holds(rule, more[1][key], *more[2:], more[3][key])]
@@ -513,7 +551,7 @@ class Variant:
         rules = [rule for stack in running(graph).values() for rule in stack["rules"]]
         told = {key[1:] for rule in rules for key in rule["by"] if key[0] in "<%@" and key != "<1"}
         if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and key not in told):
-            return Variant(known, self.grouped, self.tied, self.long, self.switched).row()
+            return Variant(known, self.grouped, self.tied, self.long, self.switched, self.alike).row()
         for stack in running(graph).values():
             if absent := self._absent(stack):
                 stack["absent"] = absent
@@ -527,7 +565,9 @@ class Variant:
             "lists": self._lists(known.flat(config), running(graph)),
             "rope": self._rope(),
         }
-        row["fixed"].update({key: "=" + other for key, other in known.same.items()})
+        row["fixed"].update({key: "=" + other for key, other in self.same.items()})
+        if unlike := {key: other for key, other in known.alike.items() if key not in self.alike}:
+            row["unlike"] = unlike
         if known.wide_values is not None:
             row["wide_values"] = known.wide_values
         lengths = {key: len(self.base[key]) for key, role in roles.items() if role == "free" and isinstance(self.base[key], list)}
@@ -595,7 +635,7 @@ class Variant:
 
     def _is_asked(self, key):
         known = self.known
-        if key not in self.said or is_name(key) or is_first(key) or last(key) in ROPE or key in (known.layers_key, *known.stacks, *known.tie_keys, *known.same):
+        if key not in self.said or is_name(key) or is_first(key) or last(key) in ROPE or key in (known.layers_key, *known.stacks, *known.tie_keys, *self.same):
             return False
         if key == known.text + "hidden_size" and known.width_of_heads:
             return False
@@ -724,6 +764,10 @@ class Variant:
         return [json.loads(text) for text in sorted({json.dumps(value, sort_keys=True) for value in values})]
 
 
+_POOLS = ("blocks", "kinds", "tensors", "events", "parts")
+_PARTS = ("fixed", "defaults", "lists", "software", "inputs", "buffers", "modules", "stacks")  # of documents and their graphs
+
+
 class _Pool:
     """Rows that stand once, and are named by their numbers."""
 
@@ -740,18 +784,46 @@ class _Pool:
 
 def _pooled(recorded):
     """Most documents have most blocks and kinds of layers, most blocks most tensors and events."""
-    pools = {name: _Pool() for name in ("blocks", "kinds", "tensors", "events", "parts")}
+    pools = {name: _Pool() for name in _POOLS}
     for document in recorded["documents"]:
         graph = document["graph"]
         for stack in running(graph).values():
             stack["kinds"] = [pools["kinds"].number(kind) for kind in stack["kinds"]]
-        for whole, names in ((document, ("fixed", "defaults", "lists")), (graph, ("software", "inputs", "buffers", "modules", "stacks"))):
-            whole.update({name: pools["parts"].number(whole[name]) for name in names if name in whole})
+        for whole in (document, graph):
+            whole.update({name: pools["parts"].number(whole[name]) for name in _PARTS if name in whole})
         for block in graph["blocks"]:
             for name in ("tensors", "events"):
                 block[name] = [pools[name].number(row) for row in block[name]]
         graph["blocks"] = [pools["blocks"].number(block) for block in graph["blocks"]]
     return dict(recorded, **{name: pool.rows for name, pool in pools.items()})
+
+
+def _whole(recorded):
+    """The documents with what _pooled made numbers of; of no other use is what it had."""
+    for document in recorded["documents"]:
+        graph = document["graph"]
+        for stack in running(graph).values():
+            stack["kinds"] = [copy.deepcopy(recorded["kinds"][number]) for number in stack["kinds"]]
+        for whole in (document, graph):
+            whole.update({name: copy.deepcopy(recorded["parts"][whole[name]]) for name in _PARTS if isinstance(whole.get(name), int)})
+        graph["blocks"] = [copy.deepcopy(recorded["blocks"][number]) for number in graph["blocks"]]
+        for block in graph["blocks"]:
+            block.update({name: [recorded[name][number] for number in block[name]] for name in ("tensors", "events")})
+    return recorded["documents"]
+
+
+def _release(software):
+    return [int(number) for number in re.findall(r"\d+", software["transformers"])[:3]]
+
+
+def _beside(recorded, known):
+    """The recording with another's documents of other releases; the newer says what stands outside of documents."""
+    newer, older = (recorded, known) if _release(recorded["software"]) >= _release(known["software"]) else (known, recorded)
+    own = recorded["software"]["transformers"]
+    kept = [document for document in _whole(known) if document["graph"]["software"]["transformers"] != own]
+    documents = sorted(recorded["documents"] + kept, key=lambda document: _release(document["graph"]["software"]), reverse=True)
+    aliases = dict(older.get("aliases", {}), **newer.get("aliases", {}))
+    return dict({key: value for key, value in newer.items() if key not in _POOLS}, documents=documents, **({"aliases": aliases} if aliases else {}))
 
 
 def family(options):
@@ -762,4 +834,7 @@ def family(options):
         recorded["documents"] += other["documents"]
         if aliases := dict(other.get("aliases", {}), **recorded.get("aliases", {})):
             recorded["aliases"] = aliases
+    if options.beside:
+        with open(options.beside) as file:
+            recorded = _beside(recorded, json.load(file))
     return _pooled(recorded)

@@ -72,6 +72,11 @@ def _class_of(transformers, config, asked):
     raise Problem("a model with a loss", type(config).__name__, "name its class with --class")
 
 
+def text_of(config):
+    """The config of the model of text: itself in most classes, and in all before transformers 4.42."""
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
 def class_of(config, options):
     """The class itself, where transformers chooses one by the config."""
     kind = _class_of(_transformers(), config, options.class_name)
@@ -105,7 +110,7 @@ _WITH_STATES = {"linear_attention", "hybrid", "hybrid_sliding"}
 def of_config(config, options, folder=""):
     transformers = _transformers()
     # A class recorded for all its configs has its cache, too, as an operation.
-    text = config.get_text_config()
+    text = text_of(config)
     config.use_cache = text.use_cache = bool(options.family) and _WITH_STATES.isdisjoint(getattr(text, "layer_types", None) or ())
     for key in ("pad_token_id", "decoder_start_token_id") if getattr(config, "is_encoder_decoder", False) else ():
         if getattr(config, key, None) is None:  # checkpoints say which, some classes have none by default
@@ -132,7 +137,8 @@ def of_config(config, options, folder=""):
     from .inputs import inputs_for
 
     images = Images(model, config, folder, options.images, options.image_size) if options.images else None
-    return Traced(model, inputs_for(model, config, images), "transformers %s" % transformers.__version__, config=config, images=images)
+    # Its own config says which attention it has: before 4.56 it is a copy.
+    return Traced(model, inputs_for(model, config, images), "transformers %s" % transformers.__version__, config=model.config, images=images)
 
 
 def from_code(place, options):

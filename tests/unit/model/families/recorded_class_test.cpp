@@ -204,6 +204,60 @@ TEST_CASE(
   CHECK(share("flash_attention_2") == "7");  // of a class that has none but its own code
 }
 
+TEST_CASE(
+    "a class of several releases of transformers is the newest that is not newer than the plan's") {
+  Json several = family();
+  Json& documents = several["documents"];
+  documents.items().front()["graph"]["software"] = json(R"({"transformers": "5.17.0"})");
+  const Json first = documents.items().front();
+  const auto older = [&](const char* release, const char* attention, int share) {
+    Json document = first;
+    document["graph"]["software"] = Json::object({{"transformers", release}});
+    document["graph"]["attention"] = attention;
+    document["graph"]["share"] = share;
+    documents.push_back(std::move(document));
+  };
+  older("4.50.3", "sdpa", 50);
+  older("4.40.2", "eager", 40);
+  const auto asked = [&](const std::optional<Version>& release) {
+    return read_recorded(several,
+                         "test",
+                         json(R"({"kv": 2})"),
+                         ModelUse{.sequence_length = 99, .transformers = release});
+  };
+  const auto share = [&](const std::optional<Version>& release) {
+    return asked(release).document->find("share")->dump();
+  };
+  CHECK(share({}) == "0.25");
+  CHECK(share(Version{5, 24, 0}) == "0.25");
+  CHECK(share(Version{4, 57, 1}) == "50");
+  CHECK(share(Version{4, 49, 0}) == "40");  // eager is what that class has by default
+  CHECK(share(Version{4, 30, 0}) == "40");
+  const ReleaseRange middle = asked(Version{4, 57, 1}).releases;
+  CHECK_FALSE(middle.contains({4, 50, 2}));
+  CHECK(middle.contains({4, 50, 3}));
+  CHECK(middle.contains({5, 16, 0}));
+  CHECK_FALSE(middle.contains({5, 17, 0}));
+  CHECK(asked({}).releases.contains({6, 0, 0}));
+  CHECK(asked(Version{4, 40, 2}).releases.contains({4, 0, 0}));
+}
+
+TEST_CASE("sizes that decide by being equal which modules there are have a document for each") {
+  Json two = family();
+  Json& documents = two["documents"];
+  Json& unlike = documents.items().front();
+  unlike["unlike"] = json(R"({"embedding": "hidden"})");
+  unlike["defaults"]["embedding"] = "=hidden";
+  const auto asked = [&](const char* config) {
+    return read_recorded(two, "test", json(config), ModelUse{.sequence_length = 99});
+  };
+  CHECK(asked(R"({"kv": 2, "embedding": 32})").document);
+  const RecordedClass equal = asked(R"({"kv": 2, "embedding": 64})");
+  CHECK_FALSE(equal.document);
+  CHECK(equal.key + ": " + equal.expected.english() == "embedding: another size than hidden");
+  CHECK_FALSE(asked(R"({"kv": 2})").document);
+}
+
 // A model of text and a tower beside it that is not run, whose shared parts stand once.
 Json family_of_parts() {
   return parse_family(R"({
