@@ -351,7 +351,7 @@ inline constexpr std::array kTraceOptions = {
                "sequence that returns its inputs"},
     OptionInfo{"--python", "", "PYTHON", "the Python that has the model's packages (python3)"},
     OptionInfo{"--class", "", "NAME", "of transformers (what the config names)"},
-    OptionInfo{"--attention", "", "eager|sdpa", "attn_implementation (the model's own)"},
+    OptionInfo{"--attention", "", "eager|sdpa|flash", "attn_implementation (the model's own)"},
     OptionInfo{
         "--freeze", "", "NAME ...", "parameters or modules that do not train; may be repeated"},
     OptionInfo{"--images", "", "N", "images in each sequence"},

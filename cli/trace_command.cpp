@@ -1,5 +1,6 @@
 // zeroplan trace: the forward pass of any PyTorch model as a document that stands for it.
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <ostream>
 #include <set>
@@ -118,12 +119,11 @@ rehearsal::TraceRequest request_of(const Arguments& arguments,
   request.python = python_of(arguments);
   request.class_name = arguments.text("class").value_or("");
   request.attention = arguments.text("attention").value_or("");
-  if (!request.attention.empty() && request.attention != "eager" && request.attention != "sdpa") {
-    throw InputError({kCommandLine,
-                      "--attention",
-                      "eager or sdpa",
-                      in_quotes(request.attention),
-                      "flash-attn's kernels do not run without a GPU"});
+  if (request.attention == "flash") request.attention = "flash_attention_2";
+  constexpr std::array kAttentions{"", "eager", "sdpa", "flash_attention_2"};
+  if (std::find(kAttentions.begin(), kAttentions.end(), request.attention) == kAttentions.end()) {
+    throw InputError(
+        {kCommandLine, "--attention", "eager, sdpa or flash", in_quotes(request.attention), ""});
   }
   request.frozen = names_of(arguments);
   const ModelUse use = model_use_of(question_of(arguments), ExpertLayout::modules);

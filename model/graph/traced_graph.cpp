@@ -40,6 +40,15 @@ std::string failed_check(const std::logic_error& broken) {
   return mark == std::string::npos ? what : what.substr(mark + kMark.size());
 }
 
+std::size_t end_of_module(const TracedBlock& block, std::size_t entered) {
+  const std::string& name = block.events.at(entered).name;
+  std::size_t end = entered + 1;
+  while (block.events.at(end).kind != TracedEvent::Kind::leave || block.events[end].name != name) {
+    ++end;
+  }
+  return end;
+}
+
 bool has_operation(const TracedGraph& graph, std::string_view name) {
   const auto is_it = [&](const TracedEvent& event) {
     return event.kind == TracedEvent::Kind::operation && event.name == name;

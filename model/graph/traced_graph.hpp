@@ -109,6 +109,9 @@ std::int64_t traced_batch_of(const Model& model);
 // The message of a check (ZP_CHECK) that only such a document can break, without its place.
 std::string failed_check(const std::logic_error& broken);
 
+// The event at which a block leaves the module that it enters at event `entered`.
+std::size_t end_of_module(const TracedBlock& block, std::size_t entered);
+
 // Whether an operation of that name stands in one of the blocks.
 bool has_operation(const TracedGraph& graph, std::string_view name);
 

@@ -271,7 +271,7 @@ Tensor decoder_self_attention(Tape& t,
   arguments.dropout = shape.attention_dropout;
   arguments.softcap = shape.attention_softcap;
   arguments.mask = mask;
-  Tensor out = attention(t, c, query, key, value, arguments);
+  Tensor out = ulysses_attention(t, c, query, key, value, arguments);
   out = merge_heads(t, out);
   out = linear(t, c, "o_proj", out);
   out = aten::dropout(t, out, shape.hidden_dropout);

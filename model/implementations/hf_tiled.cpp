@@ -1,9 +1,12 @@
 #include "model/implementations/hf_tiled.hpp"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "model/implementations/implementations.hpp"
 
@@ -183,11 +186,41 @@ Tensor tiled_gated_mlp(Tape& t, const Tensor& x) {
   return out;
 }
 
+bool is_gated_mlp(const TracedBlock& block, std::size_t entered) {
+  const TracedEvent& module = block.events[entered];
+  if (module.kind != TracedEvent::Kind::enter || module.tensor < 0 || !module.name.ends_with("mlp"))
+    return false;
+  std::string done;
+  const std::size_t end = end_of_module(block, entered);
+  for (std::size_t i = entered + 1; i < end; ++i) {
+    const TracedEvent& e = block.events[i];
+    if (e.kind == TracedEvent::Kind::operation) done += " " + e.name;
+    const std::string_view inner = std::string_view(e.name).substr(e.name.rfind('.') + 1);
+    const bool projects = inner == kGate || inner == kUp || inner == kDown;
+    if (e.kind == TracedEvent::Kind::enter && projects) done += " " + std::string(inner) + ":";
+  }
+  constexpr std::array kActivations{"silu", "gelu", "relu"};
+  return std::any_of(kActivations.begin(), kActivations.end(), [&](const char* activation) {
+    return done ==
+           fmt::format(" {}: linear {} {}: linear mul {}: linear", kGate, activation, kUp, kDown);
+  });
+}
+
 }  // namespace hf
 
 bool has_tiled_mlp(const Model& model) {
-  if (model.implementation_family != "llama" || !hf::is_one_kernel(model.shape.activation)) {
-    return false;
+  if (const TracedGraph* traced = traced_graph_of(model)) {
+    const auto has = [](const TracedBlock& block) {
+      for (std::size_t i = 0; i < block.events.size(); ++i) {
+        if (hf::is_gated_mlp(block, i)) return true;
+      }
+      return false;
+    };
+    if (std::none_of(traced->blocks.begin(), traced->blocks.end(), has)) return false;
+  } else {
+    const std::string& family = model.implementation_family;
+    const bool gated = family == "llama" || family == "decoder";
+    if (!gated || !hf::is_one_kernel(model.shape.activation)) return false;
   }
   return std::any_of(
       model.parameters.begin(), model.parameters.end(), [](const Parameter& parameter) {

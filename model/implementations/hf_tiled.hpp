@@ -2,6 +2,7 @@
 // Hugging Face's classes: what `tiled_mlp` stands for.
 #pragma once
 
+#include "model/graph/traced_graph.hpp"
 #include "model/implementations/hf_common.hpp"
 
 namespace zeroplan::hf {
@@ -21,5 +22,8 @@ std::int64_t mlp_tiles(std::int64_t tokens, std::int64_t hidden);
 // Left out: that stage 3 may fetch a weight anew for every tile. Checked by
 // tests/unit/model/implementations/graph_tiled_test.cpp.
 Tensor tiled_gated_mlp(Tape& t, const Tensor& x);
+
+// Whether the module that a traced block enters at that event is such a feed-forward.
+bool is_gated_mlp(const TracedBlock& block, std::size_t entered);
 
 }  // namespace zeroplan::hf

@@ -152,9 +152,17 @@ LinearAttention kernels_of(const Model& model) {
 
 // transformers hands its attention interface whole heads, from which UlyssesSPAttentionHF exchanges
 // them (runtime/sequence_parallel/ulysses_sp.py).
-bool has_ulysses(const Model& model) {
+bool has_ulysses(const Model& model, Attention attention) {
+  if (attention == Attention::eager) return false;
   const TracedGraph* traced = traced_graph_of(model);
-  if (traced == nullptr) return model.implementation_family == "llama";
+  if (traced == nullptr) {
+    const std::vector<LayerAttention>& layers = model.shape.layer_attention;
+    const bool windows = std::any_of(
+        layers.begin(), layers.end(), [](const LayerAttention& layer) { return layer.sliding; });
+    // flash-attn has windows and softcaps itself, sdpa a mask of this rank's tokens.
+    return model.implementation_family == "llama" || (model.implementation_family == "decoder" &&
+                                                      (attention == Attention::flash || !windows));
+  }
   const auto reads_other_tokens = [&](std::string_view name) {
     return has_operation(*traced, name);
   };

@@ -16,7 +16,7 @@ bool has_tiled_mlp(const Model& model);
 
 // Whether ranks can share a sequence as DeepSpeed-Ulysses has it: nothing but attention reads other
 // tokens, and that is handed queries, keys and values of whole heads and no mask.
-bool has_ulysses(const Model& model);
+bool has_ulysses(const Model& model, Attention attention);
 
 // Whose kernels the model's layers run where they are installed; torch: no package has any.
 LinearAttention kernels_of(const Model& model);

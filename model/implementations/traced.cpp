@@ -13,6 +13,7 @@
 #include "model/implementations/assembler.hpp"
 #include "model/implementations/hf_delta_rule.hpp"
 #include "model/implementations/hf_mamba_ssm.hpp"
+#include "model/implementations/hf_tiled.hpp"
 #include "model/implementations/traced_call.hpp"
 #include "model/implementations/traced_operations.hpp"
 
@@ -108,6 +109,7 @@ class Player {
     switch (e.kind) {
       case TracedEvent::Kind::enter:
         if (t_.has_parameter(inside(e.name), "lora_A.default.weight")) return adapted(i);
+        if (c_.options.tiled_mlp && hf::is_gated_mlp(block_, i)) return tiled(i);
         enter(e);
         return i;
       case TracedEvent::Kind::leave:
@@ -262,15 +264,26 @@ class Player {
     return end - 1;
   }
 
+  // A feed-forward by tiles of the sequence, in the place of what the class does in it.
+  std::size_t tiled(std::size_t i) {
+    const std::size_t end = end_of_module(block_, i);
+    enter(block_.events[i]);
+    values_.at(block_.events[end].tensor) =
+        hf::tiled_gated_mlp(t_, values_.at(block_.events[i].tensor));
+    for (std::size_t k = i; k < end; ++k) {
+      if (block_.events[k].kind == TracedEvent::Kind::drop) drop(block_.events[k]);
+    }
+    return end - 1;  // which leaves it
+  }
+
   // A linear layer that peft wraps: its own operation, and the adapter's beside it.
   std::size_t adapted(std::size_t i) {
     const TracedEvent& entered = block_.events[i];
-    std::size_t end = i;
+    const std::size_t end = end_of_module(block_, i);
     std::string_view operation;
     std::int32_t input = -1;
-    while (!(block_.events[end].kind == TracedEvent::Kind::leave &&
-             block_.events[end].name == entered.name)) {
-      const TracedEvent& e = block_.events[++end];
+    for (std::size_t k = i; k < end; ++k) {
+      const TracedEvent& e = block_.events[k];
       const bool product =
           e.kind == TracedEvent::Kind::operation && (e.name == "linear" || e.name == "addmm");
       if (product) operation = e.name;
@@ -532,7 +545,6 @@ void check_options(const TracedGraph& graph, const GraphOptions& options) {
            "1 for a traced model",
            std::to_string(options.stage.stages),
            "");
-  if (options.tiled_mlp) refuse("/workload/tiled_mlp", "false for a traced model", "true", "");
   if (graph.attention.empty()) return;
   const std::string asked(name(kAttentionNames, options.attention));
   if (asked != graph.attention) {

@@ -51,15 +51,17 @@ void resolve_sequence_parallel(Resolver& r) {
   const Model& model = *r.plan.model;
   const bool described = workload.engine == TrainingEngine::deepspeed &&
                          workload.implementation == Implementation::hf &&
-                         workload.images.count == 0 && workload.attention != Attention::eager;
-  if (described && traced_graph_of(model) != nullptr && !has_ulysses(model)) {
+                         workload.images.count == 0;
+  const bool has = has_ulysses(model, workload.attention);
+  const bool known = traced_graph_of(model) != nullptr || model.implementation_family == "decoder";
+  if (described && known && !has && workload.attention != Attention::eager) {
     r.problem(r.origin(ScenarioKey::sequence_parallel),
               "1 for a model that reads other tokens in more than its attention (convolutions, "
               "linear attention), or whose attention is handed a mask (windows under sdpa)",
               phrase("{} with {}", std::to_string(ranks), model.architecture));
     return;
   }
-  if (!described || !has_ulysses(model)) {
+  if (!described || !has) {
     r.not_modelled(ScenarioKey::sequence_parallel,
                    "sequence-parallel (Ulysses) ranks for this model, code, attention or engine");
     return;

@@ -129,7 +129,7 @@ TEST_CASE("a traced model takes what the family takes, pass by pass") {
 
 TEST_CASE("ranks share a traced model's sequence as they share the family's") {
   for (const char* name : {"llama", "qwen3"}) {
-    CHECK(has_ulysses(traced(name)));
+    CHECK(has_ulysses(traced(name), Attention::sdpa));
     for (const std::int64_t ranks : {2, 4}) {
       for (const auto checkpointing :
            {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
@@ -148,8 +148,26 @@ TEST_CASE("ranks share a traced model's sequence as they share the family's") {
   }
 }
 
+TEST_CASE("a traced model's feed-forward runs by tiles as the family's does") {
+  for (const char* name : {"llama", "qwen3"}) {
+    REQUIRE(has_tiled_mlp(traced(name)));
+    for (const auto checkpointing : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
+      GraphOptions options = options_of(1, 4096);
+      options.tiled_mlp = true;
+      options.checkpointing = checkpointing;
+      INFO(name);
+      const Walked a(build_graph(traced(name), options)), b(build_graph(described(name), options));
+      INFO(difference(a, b));
+      CHECK(a.peak == b.peak);
+      CHECK(flops_of(a.graph) == Approx(flops_of(b.graph)).epsilon(0.001));
+    }
+  }
+  CHECK_FALSE(has_tiled_mlp(traced("gpt2")));
+  CHECK_FALSE(has_tiled_mlp(traced("mixtral")));
+}
+
 TEST_CASE("ranks share no sequence of a model that reads other tokens beside its attention") {
-  CHECK_FALSE(has_ulysses(traced("qwen3_5")));  // linear attention
+  CHECK_FALSE(has_ulysses(traced("qwen3_5"), Attention::sdpa));  // linear attention
   Json document = document_of("llama");
   for (Json& block : document["blocks"].items()) {
     for (Json& event : block["events"].items()) {
@@ -158,7 +176,7 @@ TEST_CASE("ranks share no sequence of a model that reads other tokens beside its
       event["in"].items()[3] = event["in"].items()[0];  // a mask
     }
   }
-  CHECK_FALSE(has_ulysses(read_model(document, "g.json")));
+  CHECK_FALSE(has_ulysses(read_model(document, "g.json"), Attention::sdpa));
 }
 
 TEST_CASE("a traced mixture takes and computes what the family does") {
