@@ -55,7 +55,6 @@ _WITHOUT_LAYER_INPUTS = {"hidden_size_per_layer_input": 0, "attention_k_eq_v": T
 RELEASED = {
     "bart": ({}, {"attention_dropout": 0.1, "activation_dropout": 0.1}),  # large-cnn; base, large
     "bamba": ({"attn_layer_indices": [1, 3]},),
-    "exaone4": ({}, {"sliding_window": None, "sliding_window_pattern": None, "layer_types": ("full_attention",)}),  # 32B; 1.2B
     "gemma4_text": (  # 31B, 26B-A4B
         _WITHOUT_LAYER_INPUTS, {**_WITHOUT_LAYER_INPUTS, "enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704}),
     "granitemoehybrid": (  # 4.0 H Tiny and Small, H Micro, Micro
