@@ -103,7 +103,9 @@ rehearsal::TraceRequest request_of(const Arguments& arguments,
                                    const rehearsal::ScratchFolder& scratch) {
   rehearsal::TraceRequest request;
   request.code = arguments.text("code").value_or("");
-  request.model = model_of(arguments, scratch);
+  request.family = arguments.has("family");
+  const bool is_type = request.family && !arguments.positionals.empty();
+  request.model = is_type ? arguments.positionals.front() : model_of(arguments, scratch);
   if (request.code.empty() == request.model.empty()) {
     throw InputError({kCommandLine,
                       "MODEL",
@@ -111,7 +113,6 @@ rehearsal::TraceRequest request_of(const Arguments& arguments,
                       request.code.empty() ? "nothing" : "both",
                       "a config.json, a folder with one, or a name that transformers knows"});
   }
-  request.family = arguments.has("family");
   if (request.family && request.model.empty()) {
     throw InputError(
         {kCommandLine, "--family", "a type of transformers as MODEL", "--code", "olmo3"});

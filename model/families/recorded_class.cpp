@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -75,6 +76,7 @@ class LayerLists {
 
 // A layer's part of a rule, by its key: the item of a list, for "<key" and "<1" whether it is one
 // of the first so many, for ">1" whether it is the last, for "%key" whether it ends a period, for
+// "^key" whether it begins one, for
 // "$key" whether it is the last of its value in a list, for "@key" whether a list has its number.
 // Null: nothing.
 Json said_of_layer(std::string_view key,
@@ -86,7 +88,7 @@ Json said_of_layer(std::string_view key,
     key.remove_prefix(1);
     return lists.item(key, i).is_null() ? Json() : Json(lists.is_last_of_its_value(key, i));
   }
-  if (sort != '<' && sort != '>' && sort != '%' && sort != '@') return lists.item(key, i);
+  if (std::string_view("<>%^@").find(sort) == std::string_view::npos) return lists.item(key, i);
   const auto at = static_cast<std::int64_t>(i);
   if (sort == '@') {
     const Json* numbers = values.find(key.substr(1));
@@ -99,7 +101,8 @@ Json said_of_layer(std::string_view key,
   const auto size = values.size(key.substr(1));
   if (!size) return {};
   if (sort == '<') return Json(at < *size);
-  return *size > 0 ? Json((at + 1) % *size == 0) : Json();
+  const std::int64_t place = sort == '%' ? at + 1 : at;
+  return *size > 0 ? Json(place % *size == 0) : Json();
 }
 
 // Whether the config has all lists of the rule.
@@ -151,7 +154,7 @@ std::vector<std::size_t> kinds_of(const Json& layers, const Values& values) {
   }
   const std::vector<Json>& by = layers.find("rules")->items().front().find("by")->items();
   const std::string key = by.empty() ? "" : by.front().as_string();
-  throw NotRecorded{key.find_first_of("<>%$@") == 0 ? key.substr(1) : key,
+  throw NotRecorded{key.find_first_of("<>%^$@") == 0 ? key.substr(1) : key,
                     phrase("layers of the kinds that were recorded")};
 }
 
@@ -166,6 +169,7 @@ struct Stack {
 void unfold(Json& rows, const Stack& stack, std::string_view what) {
   const std::string name = what == "modules" ? "name" : "prefix";
   const std::string& prefix = stack.layers.find("prefix")->as_string();
+  const bool is_one = stack.layers.find("again") != nullptr;  // called once for each
   Json whole = Json::array();
   for (Json& row : rows.items()) {
     if (row != stack.mark) {
@@ -173,7 +177,7 @@ void unfold(Json& rows, const Stack& stack, std::string_view what) {
       continue;
     }
     for (std::size_t i = 0; i < stack.kinds.size(); ++i) {
-      const std::string own = prefix + std::to_string(i);
+      const std::string own = prefix + std::to_string(is_one ? 0 : i);
       const Json& kind = stack.layers.find("kinds")->items()[stack.kinds[i]];
       for (const Json& part : kind.find(what)->items()) {
         Json made = part;
@@ -560,12 +564,13 @@ void put_parts(Json& family) {
   }
 }
 
-// The documents of a class are read once.
-std::shared_ptr<const Json> family_of(const std::string& model_type) {
+// The documents of a class are read once. `name`: a model_type, or with a class behind it that is
+// not the type's usual one ("bart+BartForCausalLM").
+std::shared_ptr<const Json> family_of(const std::string& name) {
   static std::mutex one_at_a_time;
   static std::map<std::string, std::shared_ptr<const Json>> known;
   const std::lock_guard lock(one_at_a_time);
-  const std::string path = "data/families/" + model_type + ".json";
+  const std::string path = "data/families/" + name + ".json";
   const auto [place, is_new] = known.try_emplace(path);
   if (!is_new) return place->second;
   for (const EmbeddedFile& file : embedded_files()) {
@@ -573,6 +578,16 @@ std::shared_ptr<const Json> family_of(const std::string& model_type) {
     place->second = std::make_shared<const Json>(parse_family(file.text, path));
   }
   return place->second;
+}
+
+// Of a class that is not its type's usual one; null: there is none.
+std::shared_ptr<const Json> family_of_class(const Json& config) {
+  const Json *type = config.find("model_type"), *classes = config.find("architectures");
+  const bool is_said = type != nullptr && type->is_string() && classes != nullptr &&
+                       classes->is_array() && !classes->items().empty() &&
+                       classes->items().front().is_string();
+  return is_said ? family_of(type->as_string() + "+" + classes->items().front().as_string())
+                 : nullptr;
 }
 
 }  // namespace
@@ -636,19 +651,20 @@ RecordedClass read_recorded(const Json& family,
 
 std::vector<std::string> recorded_types() {
   constexpr std::string_view kFolder = "data/families/", kEnd = ".json";
-  std::vector<std::string> types;
+  std::set<std::string> types;  // a type's classes are one type
   for (const EmbeddedFile& file : embedded_files()) {
     if (!file.path.starts_with(kFolder)) continue;
-    types.emplace_back(
-        file.path.substr(kFolder.size(), file.path.size() - kFolder.size() - kEnd.size()));
+    const std::string_view name = file.path.substr(kFolder.size());
+    types.emplace(name.substr(0, std::min(name.find("+"), name.size() - kEnd.size())));
   }
-  return types;
+  return {types.begin(), types.end()};
 }
 
 std::optional<RecordedClass> recorded_class(const Json& config, const ModelUse& use) {
   const Json* type = config.find("model_type");
   if (type == nullptr || !type->is_string()) return std::nullopt;
-  const std::shared_ptr<const Json> family = family_of(type->as_string());
+  std::shared_ptr<const Json> family = family_of_class(config);
+  if (family == nullptr) family = family_of(type->as_string());
   if (family == nullptr) return std::nullopt;
   return read_recorded(*family, type->as_string(), config, use);
 }

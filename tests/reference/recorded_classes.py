@@ -24,9 +24,11 @@ ASKED = ["8xA100-80G", "--mbs", "1", "--stage", "3"]
 CONFIG = """
 import json, sys
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-kind, changes, path = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
+(kind, _, name), changes, path = sys.argv[1].partition("+"), json.loads(sys.argv[2]), sys.argv[3]
 config = CONFIG_MAPPING[kind](**changes).to_dict()
 config.update(model_type=kind)
+if name:
+    config["architectures"] = [name]
 with open(path, "w") as file:
     json.dump(config, file, default=str)
 """
@@ -63,6 +65,8 @@ def layers_of(config, most):
 def changes_of(config, usual):
     """A few layers; and more of them, wider. `usual`: where the recorded class has a null the config must say it."""
     said = {"head_dim": 128} if usual.get("head_dim", 0) is None else {}
+    windows = [value for key, value in config.items() if "window" in key and value]
+    said.update({key: 2 * config[key] for key in POSITIONS if config.get(key) in windows})  # so that sequences may be longer than windows
     said.update({key: 16 for key, value in usual.items() if value is None and "experts" in key})
     odd = [key for key, value in config.items() if key.endswith("moe_intermediate_size") and value and value % 16]
     said.update({key: config[key] // 16 * 16 for key in odd})  # grouped products want rows of whole 16 bytes
@@ -112,7 +116,7 @@ def compare_way(zeroplan, python, kind, way, folder):
         return "not recorded"
     usual, text = family["parts"][documents[0]["defaults"]], documents[0].get("text")
     config = merged(json.loads(Path(path).read_text()), said_by({key: value for key, value in way.items() if not isinstance(value, tuple)}, 0))
-    attentions = {document["graph"]["attention"] for document in documents} - {"flash_attention_2"}  # which is not traced
+    attentions = {document["graph"].get("attention", family["attention"]) for document in documents} - {"flash_attention_2"}  # which is not traced
     every = changes_of_parts(config, usual, text, documents[0].get("width")) if text else changes_of(config, usual)
     for changes, attention in itertools.product(every, sorted(attentions)):
         part = changes[text[:-1]] if text else changes
@@ -136,7 +140,7 @@ def compare_way(zeroplan, python, kind, way, folder):
 
 
 def compare(zeroplan, python, kind, folder):
-    for way in RELEASED.get(kind, ({},)):
+    for way in RELEASED.get(kind.partition("+")[0], ({},)):
         said = compare_way(zeroplan, python, kind, way, folder)
         if said != "the same":
             return "%s: %s" % (way, said)

@@ -22,25 +22,26 @@ SIZES = (
     (("experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts"), (2, 3, 5)),
     (("n_shared_experts", "num_shared_experts"), (1, 2, 3)),
     (("topk_group",), (2, 1)),
+    (("hidden_groups",), (1,)),  # of layers that are called again
     (("n_group",), (4, 8, 2)),
     (("num_experts", "n_routed_experts", "num_local_experts"), (16, 32, 8)),
-    (("hidden_size", "n_embd", "d_model", "embed_dim", "mamba_d_ssm"), (1728, 2880, 4032)),
-    (("vocab_size",), (1009, 1013, 1019)),
+    (("hidden_size", "n_embd", "d_model", "embed_dim", "emb_dim", "mamba_d_ssm"), (1728, 2880, 4032)),
+    (("vocab_size", "n_words"), (1009, 1013, 1019)),
     (POSITIONS, (8209, 8219, 8221)),
     (("temporal_patch_size",), (2, 3, 4)),
     (("patch_size",), (14, 28, 42)),
     (("image_size",), (672, 1344, 2016)),
 )
-LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "layers")
 _OTHER_LAYERS = (*LAYERS, "depth")  # of configs inside a config
 _STACKS = re.compile("(num_)?(encoder|decoder)_(num_)?(hidden_)?layers")  # two stacks in one config
 _WINDOWS = ("window", "attention_chunk_size")
 _FIRST = ("first_k_dense", "num_dense_layers", "moe_layer_start_index", "dense_layers")
-_PERIODS = ("interval", "pattern", "_step", "layer_freq", "every_n")
+_PERIODS = ("interval", "pattern", "_step", "layer_freq", "every_n", "attention_frequency")
 # Keys that name no size and no operation.
 _NAMES = ("token_id", "token_index", "_name_or_path", "transformers_version", "architectures", "model_type", "dtype", "torch_dtype", "id2label", "label2id",
           "problem_type", "return_dict", "output_hidden_states", "output_attentions", "use_cache", "chunk_size_feed_forward", "is_encoder_decoder",
-          "initializer", "pretraining_tp", "keys_to_ignore", "tokenizer_class", "finetuning_task", "classifier", "suppress_tokens", "num_beams", "max_length")
+          "initializer", "pretraining_tp", "keys_to_ignore", "tokenizer_class", "finetuning_task", "classifier", "suppress_tokens", "vocabulary_map", "num_beams", "max_length")
 # Sizes that a class can do without, where its config says null.
 _DISPENSABLE = ("q_lora_rank",)
 # Ways to do something that a config has a word for.
@@ -55,8 +56,23 @@ _WITHOUT_LAYER_INPUTS = {"hidden_size_per_layer_input": 0, "attention_k_eq_v": T
 RELEASED = {
     "bart": ({}, {"attention_dropout": 0.1, "activation_dropout": 0.1}),  # large-cnn; base, large
     "bamba": ({"attn_layer_indices": [1, 3]},),
+    "chameleon": ({"vocabulary_map": {"<image>": 8711}},),
+    "dbrx": ({"attn_config.kv_n_heads": 8, "attn_config.clip_qkv": 8, "attn_config.rope_theta": 5e5, "ffn_config.ffn_hidden_size": 10752, "ffn_config.moe_num_experts": 16, "ffn_config.moe_top_k": 4},),
+    "esm": ({"vocab_size": 33, "mask_token_id": 32, "pad_token_id": 1, "position_embedding_type": "rotary", "token_dropout": True,  # ESM-2
+             "emb_layer_norm_before": False, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},),
+    "glm4v_moe": ({"text_config.head_dim": 128},),
+    "gpt_neo": ({"attention_layers": ("global", "local")},),
+    "hunyuan_vl": ({"text_config.head_dim": 128, "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [16, 16, 16, 16]}},),
+    "olmo_hybrid": ({"layer_types": ("linear_attention", "linear_attention", "linear_attention", "full_attention")},),
+    "qwen2_5_omni_thinker": ({"vision_start_token_id": 151652, "vision_end_token_id": 151653},),
+    "qwen3_omni_moe_thinker": ({"vision_start_token_id": 151652, "vision_end_token_id": 151653},),
+    "step3p7": ({"text_config.sliding_window": 512},),
+    "xmod": ({"default_language": "en_XX"},),
     "gemma4_text": (  # 31B, 26B-A4B
         _WITHOUT_LAYER_INPUTS, {**_WITHOUT_LAYER_INPUTS, "enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704}),
+    "fast_vlm": ({"vision_config.hidden_size": 3072},),
+    "granite4_vision": ({"text_config.attention_multiplier": 0.0078125, "text_config.embedding_multiplier": 12.0, "text_config.residual_multiplier": 0.22,
+                         "text_config.logits_scaling": 8.0},),
     "granitemoehybrid": (  # 4.0 H Tiny and Small, H Micro, Micro
         {"layer_types": ("linear_attention", "full_attention"), "position_embedding_type": "nope"},
         {"layer_types": ("linear_attention", "full_attention"), "position_embedding_type": "nope", "num_local_experts": 0},
@@ -75,6 +91,7 @@ RELEASED = {
     "mistral3": ({}, {_TEXT: "ministral3"}),  # Ministral 3
     "opt": ({}, {"do_layer_norm_before": False, "word_embed_proj_dim": 512}),  # 350m
     "pegasus": ({"activation_function": "relu", "attention_dropout": 0.1, "activation_dropout": 0.1},),
+    "mllama": ({"text_config.cross_attention_layers": [1]},),
     "nemotron_h": (  # Nano, Super
         {"layers_block_type": _WITH_STATES}, {"layers_block_type": _WITH_STATES, "moe_latent_size": 1024}),
     "paligemma": ({}, {_TEXT: "gemma2"}),  # PaliGemma 2

@@ -44,7 +44,7 @@ def _record_all(traced, points):
     runs = []
     for batch, sequence in points:
         try:
-            runs.append(record(traced.model, traced.inputs_of(batch, sequence), traced.loss))
+            runs.append(_record(traced, batch, sequence))
         except NoLoss as error:
             raise Problem("a model that returns a loss", "%s, which returns none" % error,
                           "give the class that has a head with --class; with --code, return a function of the output that gives the loss as the third")
@@ -52,6 +52,19 @@ def _record_all(traced, points):
             raise Problem("operations that depend on sizes alone", "%s of a value that is not known before it runs, at %s" % (error, _line_of(error)),
                           "a model that branches on its activations cannot be traced")
     return runs
+
+
+def _kept(model):
+    """The forms of tensors that modules keep beside parameters and buffers: tables that a pass makes for the next."""
+    return {(name, key): (value.dtype, value.shape) for name, module in model.named_modules() for key, value in vars(module).items()
+            if isinstance(value, torch.Tensor)}
+
+
+def _record(traced, batch, sequence):
+    """A pass of the class as it repeats: the second where the first makes tables that stay."""
+    before = _kept(traced.model)
+    run = record(traced.model, traced.inputs_of(batch, sequence), traced.loss)
+    return run if _kept(traced.model) == before else record(traced.model, traced.inputs_of(batch, sequence), traced.loss)
 
 
 def _line_of(error):
@@ -206,6 +219,8 @@ def document_and_shapes(traced, options, batches=None, sequences=None, like=None
         result["images"] = {"count": images.count, "width": images.size[0], "height": images.size[1], "tokens": images.tokens}
     elif len(called := called_layers(result)) == 2:  # of an encoder and of a decoder
         shape["encoder_layers"], shape["layers"] = called.values()
+    elif list(called.values()) == [getattr(traced.config, "decoder_layers", None)]:  # of a decoder alone
+        shape["layers"] = traced.config.decoder_layers
     if traced.config is not None:
         result["model_type"] = getattr(traced.config, "model_type", "")
         attention = getattr(traced.config, "_attn_implementation", None)

@@ -15,7 +15,7 @@ import re
 
 from .config_keys import (LATENT_HEADS, LAYERS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_stack, is_window, last,
                           nested, others, repeated, sizes_of, switched)
-from .family_layers import folded, holds, put_numbers_of_layers, running
+from .family_layers import by_keys, folded, holds, put_numbers_of_layers, running, told
 from .formulas import Differs, Formulas
 from .models import text_of
 from .problem import Problem
@@ -85,12 +85,15 @@ class Class:
         self.text = text + "." if text else ""  # what keys of the text model begin with
         self.defaults = self.flat(usual)
         stacks = [key for key, value in self.defaults.items() if is_stack(key, self.text) and (value is None or is_size(key, value))]
-        self.layers_key = next((self.text + key for key in LAYERS if self.text + key in self.defaults), next(iter(stacks), None))
+        self.layers_key = next((self.text + key for key in LAYERS if self.text + key in self.defaults and self._is_settable(self.text + key)), next(iter(stacks), None))
         if self.layers_key is None:
             raise Problem("a config with a number of layers", options.family, "")
         usual = self.flat(self.config({}))  # a part that is said has its class's defaults, another perhaps those of the whole
         self.defaults = {**self.released, **{key: value for key, value in usual.items() if not last(key).startswith("_")}}
         self.stacks = [key for key in self.defaults if is_stack(key, self.text) and key != self.layers_key]
+        if options.class_name:
+            self.layers_key, *self.stacks = filter(self._is_built, (self.layers_key, *self.stacks))
+        self.few = self._few()
         self.kv_key = next((self.text + key for key in SIZES[0][0] if self.text + key in self.defaults), None)
         self.heads_key = next((key for key in self.defaults if key.startswith(self.text) and sizes_of(key) == sizes_of("num_attention_heads")), None)
         self.tie_keys = [key for key in ("tie_word_embeddings", self.text + "tie_word_embeddings") if isinstance(self.defaults.get(key), bool)]
@@ -111,6 +114,35 @@ class Class:
         self.width_of_heads = None  # hidden_size / heads, where the class runs with its own alone
         self.of_towers = {}  # key of a tower that is not run -> what other values change, the same in every document
 
+    def _is_settable(self, key):
+        """Whether a config can say that key: of an encoder and a decoder some have it as a sum."""
+        try:
+            self.config_class(**nested({key: self.defaults[key]}))
+        except NotImplementedError:
+            return False
+        except Exception:
+            pass
+        return True
+
+    def _is_built(self, stack):
+        """Whether the class has those layers: of an encoder and a decoder one that is not the usual may have the decoder alone."""
+        from .models import of_config
+
+        counts = [len(list(of_config(self.config({stack: count}), self.options).model.modules())) for count in (2, 3)]
+        return counts[0] != counts[1]
+
+    def _few(self):
+        """One layer, or as many as the class is built with."""
+        from .models import of_config
+
+        for count in (1, 4, self.layers()):
+            try:
+                of_config(self.config({self.layers_key: count}), self.options)
+                return {self.layers_key: count}
+            except Exception:
+                continue
+        return {}
+
     def _tie_keys(self):
         """Of keys of the config and of the text's in it the one that ties embeddings, or both."""
         for key in self.tie_keys if len(self.tie_keys) > 1 else ():
@@ -123,7 +155,7 @@ class Class:
         return self.tie_keys
 
     def _is_tied(self, values):
-        model = self._traced(dict(self.defaults, **values, **{self.layers_key: 1}), {self.layers_key, *values}).model
+        model = self._traced(dict(self.defaults, **values, **self.few), {*self.few, *values}).model
         return model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
     def _unsaid(self):
@@ -140,8 +172,7 @@ class Class:
 
         def modules(said):
             nonlocal wholes
-            values = dict(self.defaults, **said, **{self.layers_key: 1})
-            config = self.config({key: values[key] for key in (self.layers_key, *said)})
+            config = self.config({**self.few, **said})
             wholes = [("", config)] + [(part, getattr(config, part, None)) for part in self.parts]
             return [(name, [tuple(one.shape) for one in module.parameters(recurse=False)]) for name, module in of_config(config, self.options).model.named_modules()]
 
@@ -231,14 +262,14 @@ class Class:
 
         usual, *more = self._attentions()
         self.alike = self._alike()
-        rows = self._rows(usual, 1 if self.released else 2)
+        rows = self._rows(usual, 1 if self.released or self.options.class_name else 2)
         for attention in more:
             try:
                 rows += self._rows(attention, 1)
             except Exception:  # a class need not run what it says that it supports
                 continue
         first = rows[0]["graph"]
-        scores = class_that_scores(type(self.config_class()))
+        scores = None if self.options.class_name else class_that_scores(type(self.config_class()))
         return {
             "schema": "zeroplan.family/1",
             "model_type": self.options.family,
@@ -290,7 +321,21 @@ class Class:
         names = (["sdpa"] if getattr(kind, "_supports_sdpa", False) else []) + ["eager"]
         own_kernels = getattr(kind, "_compatible_flash_implementations", None)
         flash = getattr(kind, "_supports_flash_attn", getattr(kind, "_supports_flash_attn_2", False))  # before 4.54
-        return names + (["flash_attention_2"] if flash and not own_kernels else [])
+        names += ["flash_attention_2"] if flash and not own_kernels else []
+        return [name for name in names if self._is_built_with(name)]
+
+    def _is_built_with(self, attention):
+        """Whether the class has that implementation of attention; a tower may lack what the whole says it has."""
+        from .models import of_config
+
+        before, self.options.attention = self.options.attention, attention
+        try:
+            of_config(self.config(self.few), self.options)
+        except ValueError:
+            return False
+        finally:
+            self.options.attention = before
+        return True
 
     def _rows(self, attention, switches):
         """The documents of an implementation of attention, with so many switches; what a key is to one it need not be to another."""
@@ -362,11 +407,25 @@ class Class:
     def _same(self):
         """Of those the keys with whose own values the class does not run."""
         def runs(key):
-            values = dict(self.defaults, **{count: 1 for count in (self.layers_key, *self.stacks)})
+            values = dict(self.defaults, **{count: 1 for count in self.stacks}, **self.few)
             return self.error(dict(values, **{key: values[key] + 1}), set(values) - self.made) is None
 
         asked = set(self.follows) - {self.layers_key, *self.stacks} - self.made
-        return {key: self.follows[key] for key in asked if not runs(key) and self.follows[key] not in asked}
+        same = {key: self.follows[key] for key in asked if not runs(key) and self.follows[key] not in asked}
+        return {**same, **self._as_wide()}
+
+    def _as_wide(self):
+        """Widths that are the hidden size by default and without which the class has modules more: projections to it."""
+        from .models import of_config
+
+        def modules(said):
+            return [name for name, _ in of_config(self.config({**self.few, **said}), self.options).model.named_modules()]
+
+        width, found = self.text + "hidden_size", {}
+        for key in [key for key, value in self.defaults.items() if key == self.text + "embedding_size" and value == self.defaults.get(width)]:
+            if modules({key: self.defaults[key] // 2}) != modules({}):
+                found[key] = width
+        return found
 
     def _reads_head_dim(self):
         """Whether the class reads a head_dim that its config does not have by default."""
@@ -375,9 +434,9 @@ class Class:
             return False
         modules = []
         for said in ({}, {self.text + "head_dim": width // 4}):
-            values = dict(self.defaults, **{self.layers_key: 1}, **said)
+            values = dict(self.defaults, **self.few, **said)
             try:
-                modules.append(self.of(values, {self.layers_key, *said})[0]["modules"])
+                modules.append(self.of(values, {*self.few, *said})[0]["modules"])
             except Exception:
                 return False
         return modules[0] != modules[1]
@@ -391,7 +450,7 @@ class Class:
             return {key: {(kind, value.count(kind) > 1) for kind in value} for key, value in lists.items()}
 
         usual = kinds(self.usual_config())
-        for count in range(4, 17):
+        for count in range(3, 17):
             try:
                 if kinds(self.config({self.layers_key: count})) == usual:
                     return count
@@ -518,19 +577,22 @@ class Variant:
         known = self.known
         document, self.shapes, config = known.of(self.base, self.said)
         self.first = Sample(self.base, None, document)
-        graph = self._folded(document, config, self.base)[0]
+        graph, kinds_of = self._folded(document, config, self.base)
         more = self._more_layers(running(graph))
-        if self._around(graph) != self._around(more[0]):
-            raise Problem("sizes outside of the layers that do not depend on how many there are", self.known.options.family, "")
         self.samples = [self.first]
+        counted = self._around(graph) != self._around(more[0])  # sizes that grow with the number of layers
+        if counted:
+            self.samples.append(Sample(more[3], known.layers_key, self._as_first(graph, kinds_of, more)))
         roles = {key: self._role(key) for key in sorted(self.base) if self._is_asked(key)}
         if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and not is_period(key)):
             return Variant(known, self.grouped, self.tied, self.long, self.switched, self.alike).row()
-        symbols = [key for key, role in roles.items() if role == "symbol"]
+        symbols = [key for key, role in roles.items() if role == "symbol"] + [known.layers_key] * counted
         width = known.text + "hidden_size"
         if known.defaults.get(width) and roles.get(width, "free") == "free" and not known.width_of_heads:
             raise Problem("sizes that follow %s" % width, "none", "")
         self._add_joint([key for key, role in roles.items() if role != "fixed"])
+        if counted:
+            self._add_joint_of_layers(graph, kinds_of)
         heads = [key for key in symbols if sizes_of(key) and "head" in key and "dim" not in key]
         widths = [key for key in symbols if sizes_of(key) == sizes_of("hidden_size")]
         rounded = [(size, unit) for unit in symbols if "multiple_of" in unit for size in symbols if sizes_of(size) == sizes_of("intermediate_size")]
@@ -538,19 +600,20 @@ class Variant:
         try:
             merged = _merged([sample.document for sample in self.samples], Formulas(self.samples, symbols, heads, widths, tiles, rounded).of)
         except Differs as error:
-            if len(error.keys) != 1 or error.keys[0] in known.kept or known.defaults.get(error.keys[0]) is None:
+            of_towers = bool(known.text) and not any(key.startswith(known.text) for key in error.keys)
+            if not error.keys or len(error.keys) > 1 and not of_towers or any(key in known.kept or known.defaults.get(key) is None for key in error.keys):
                 raise Problem("sizes that are sums of products of the config's keys", str(error), "")
-            known.kept.add(error.keys[0])  # it is rounded, or cut at another size: the class's own value alone is recorded
+            known.kept.update(error.keys)  # it is rounded, or cut at another size: the class's own value alone is recorded
             return Variant(known, self.grouped, self.tied, self.long, self.switched, self.alike).row()
         graph, _ = folded(merged, known.flat(config), self.base, known.layers_key, known.stacks)
         for key, stack in running(graph).items():
-            stack["rules"] = [rule for rule in stack["rules"] if holds(rule, more[1][key], *more[2:], more[3][key])]
+            stack["rules"] = by_keys([rule for rule in stack["rules"] if holds(rule, more[1][key], *more[2:4], more[3][key])])
             if not stack["rules"]:
                 raise Problem("layers whose kinds the config tells", "%s, with twice as many" % more[1][key], "")
         put_numbers_of_layers(graph)
         rules = [rule for stack in running(graph).values() for rule in stack["rules"]]
-        told = {key[1:] for rule in rules for key in rule["by"] if key[0] in "<%@" and key != "<1"}
-        if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and key not in told):
+        asked = {key[1:] for rule in rules for key in rule["by"] if key[0] in "<%^@" and key != "<1"}
+        if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and key not in asked):
             return Variant(known, self.grouped, self.tied, self.long, self.switched, self.alike).row()
         for stack in running(graph).values():
             if absent := self._absent(stack):
@@ -558,8 +621,8 @@ class Variant:
         ties = () if self.tied is None else known.tie_keys
         row = {
             "when": {key: self.tied for key in ties},
-            "fixed": {key: self.base[key] for key, role in roles.items() if role == "fixed" and key not in told},
-            "defaults": known.usual([known.layers_key, *known.stacks, *symbols, *sorted(told), *known.windows, *self.switched, *ties, *([known.text + "hidden_size"] if known.width_of_heads else []),
+            "fixed": {key: self.base[key] for key, role in roles.items() if role == "fixed" and key not in asked},
+            "defaults": known.usual([known.layers_key, *known.stacks, *symbols, *sorted(asked), *known.windows, *self.switched, *ties, *([known.text + "hidden_size"] if known.width_of_heads else []),
                                      *([known.text + "tie_word_embeddings"] if known.text and ties else [])]),
             "graph": graph,
             "lists": self._lists(known.flat(config), running(graph)),
@@ -603,8 +666,8 @@ class Variant:
         """Of lists that rules ask: what the class repeats for a config without one, and keys that it reads for it and keeps nowhere, with their usual values."""
         known, rules, count = self.known, stack["rules"], stack["count"]
         layers, absent = known.defaults[count], {}
-        needed = all(any(key[0] not in "<>%@" for key in rule["by"]) for rule in rules)  # no rule goes without a list
-        for key in sorted({key.lstrip("$") for rule in rules for key in rule["by"] if key[0] not in "<>%@"}):
+        needed = all(any(key[0] not in "<>%^@" for key in rule["by"]) for rule in rules)  # no rule goes without a list
+        for key in sorted({key.lstrip("$") for rule in rules for key in rule["by"] if key[0] not in "<>%^@"}):
             usual = [known.list_without(key, {count: number}) for number in (layers, layers + 1, layers + 3)]
             row = {}
             for length in range(1, layers // 2 + 1) if needed else ():
@@ -626,12 +689,47 @@ class Variant:
         """What a document has beside its layers."""
         return graph["modules"], graph["buffers"], [graph["blocks"][call["block"]] for call in graph["calls"] if "block" in call]
 
-    def _more_layers(self, stacks):
-        """The document with twice as many layers in those stacks, their kinds, and what tells them."""
-        base = dict(self.base, **{key: 2 * self.base[key] for key in stacks})
+    def _more_layers(self, stacks, changes=None):
+        """The folded document with twice as many layers in those stacks, their kinds, what tells them, and the document itself."""
+        base = self._with(self.base, changes or {})
+        base = dict(base, **{key: 2 * base[key] for key in stacks})
         document, _, config = self.known.of(base, self.said)
         graph, kinds_of = self._folded(document, config, base)
-        return graph, kinds_of, self.known.flat(config), base
+        return graph, kinds_of, self.known.flat(config), base, document
+
+    def _as_first(self, graph, kinds_of, more):
+        """A document of more layers with as many as the first: one of each layer's kind in its place."""
+        _, more_kinds, config, base, document = more
+        first, place = self.first.document, {}
+        for key, stack in running(graph).items():
+            kinds = next((told(rule, config, base, base[key]) for rule in stack["rules"] if holds(rule, more_kinds[key], config, base, base[key])), [])
+            if not set(kinds_of[key]) <= set(kinds):
+                raise Problem("layers whose kinds the config tells", "%s, with twice as many" % more_kinds[key], "")
+            place.update({"%s%d." % (stack["prefix"], i): "%s%d." % (stack["prefix"], kinds.index(kind)) for i, kind in enumerate(kinds_of[key])})
+        stems = tuple(stack["prefix"] for stack in running(graph).values())
+        layers = {call["prefix"]: call for call in document["calls"]}
+        around = iter([call for call in document["calls"] if not call["prefix"].startswith(stems)])
+        blocks = list(first["blocks"])
+        for call in first["calls"]:
+            other = layers[place[call["prefix"]]] if call["prefix"] in place else next(around)
+            blocks[call["block"]] = document["blocks"][other["block"]]
+        def there(name):
+            stem = next((stem for stem in stems if name.startswith(stem)), "")
+            own = stem + (name + ".")[len(stem):].partition(".")[0] + "."
+            return (place[own] + (name + ".")[len(own):]).removesuffix(".") if own in place else name
+
+        rows = self._rows_of(document, "modules")
+        modules = [dict(rows[there(row["name"])], name=row["name"]) for row in first["modules"]]
+        return dict(first, blocks=blocks, modules=modules, buffers={name: document["buffers"][there(name)] for name in first["buffers"]})
+
+    def _add_joint_of_layers(self, graph, kinds_of):
+        """A sample in which there are more layers and all keys of another are as in it, too."""
+        changes = {key: value for key, value in self.samples[-1].values.items() if value != self.base[key]}
+        more = self._more_layers(running(graph), changes)
+        sample = Sample(more[3], None, self._as_first(graph, kinds_of, more))
+        if not _same_structure(self.first.document, sample.document):
+            raise Problem("a class that runs with several keys changed at once, and more layers", self.known.options.family, "")
+        self.samples.append(sample)
 
     def _is_asked(self, key):
         known = self.known
@@ -655,11 +753,12 @@ class Variant:
         roles = self.known.roles
         if key in self.switched or key in self.known.kept:
             return "fixed"
-        if roles.get(key) not in ("fixed", "free"):
-            roles[key] = self._found_role(key, 1 if key in roles else 2)
-        return roles[key]
+        known_as = (key, self.long) if key in self.known.windows else key  # a size where sequences are longer alone
+        if roles.get(known_as) not in ("fixed", "free"):
+            roles[known_as] = self._found_role(key, 1 if known_as in roles else 2, known_as in roles)
+        return roles[known_as]
 
-    def _found_role(self, key, wanted):
+    def _found_role(self, key, wanted, is_known):
         seen = [sample for other, changes in self.known.of_towers.get(key, ())[:wanted] if (sample := self._changed(key, other, changes))]
         same = False
         for other in [] if seen else others(key, self.base[key]):
@@ -667,7 +766,7 @@ class Variant:
             if sample is None:
                 continue
             same = sample.document == self.first.document
-            if not same or key not in self.known.roles:  # of a size that is rounded one may be another
+            if not same or not is_known:  # of a size that is rounded one may be another
                 seen.append(sample)
             if len(seen) == wanted:
                 break

@@ -13,13 +13,14 @@ def folded(graph, config, base, layers_key, stacks=()):
     stack that runs by its number, too."""
     called, kinds_of = called_layers(graph), {}
     for key in (layers_key, *stacks):
-        if prefix := _named(key, [prefix for prefix, layers in called.items() if layers == base[key]]):
-            stack, kinds_of[key] = _running(graph, config, base, key, prefix, {"layers": True} if key == layers_key else {"stack": key})
+        mark = {"layers": True} if key == layers_key else {"stack": key}
+        if prefix := _named(key, [prefix for prefix, calls in called.items() if base[key] in (calls, _count(graph, prefix))]):
             del called[prefix]
         elif key == layers_key:
             raise Problem("layers that are called once each", str(dict(called)), "")
         else:
-            stack = _stack(graph, key, base[key])
+            prefix = _tower(graph, key, base[key])
+        stack, kinds_of[key] = _folded_stack(graph, config, base, key, prefix, mark)
         if key == layers_key:
             graph["layers"] = stack
         else:
@@ -40,11 +41,14 @@ def put_numbers_of_layers(graph):
     graph["shape"].update({name: "=" + key for name, key in zip(("layers", "encoder_layers"), reversed(called))})
 
 
-def _running(graph, config, base, key, prefix, mark):
-    """The stack of those layers, which the mark stands for in the graph, and the kind of each layer."""
+def _folded_stack(graph, config, base, key, prefix, mark):
+    """The stack of those layers, which the mark stands for in the graph, and the kind of each layer. Layers of a tower are not called, nor are those
+    that text alone does without."""
     count = base[key]
     order = [call["prefix"] for call in graph["calls"] if call.get("layer") and call["prefix"].startswith(prefix)]
-    if order != ["%s%d." % (prefix, i) for i in range(count)]:
+    if count > 1 and order == [prefix + "0."] * count:
+        return _called_again(graph, key, prefix, mark), [0] * count
+    if order != [name for i in range(count) if (name := "%s%d." % (prefix, i)) in order]:
         raise Problem("layers that are called once each, in their order", ", ".join(order[:8]), "")
     kinds, kind_of = [], []
     for i in range(count):
@@ -56,10 +60,24 @@ def _running(graph, config, base, key, prefix, mark):
         if kind not in kinds:
             kinds.append(kind)
         kind_of.append(kinds.index(kind))
-    graph["buffers"] = {name: row for name, row in graph["buffers"].items() if not name.startswith(prefix)}
+    if order or len(kinds) > 1:
+        graph["buffers"] = {name: row for name, row in graph["buffers"].items() if not name.startswith(prefix)}
     graph["modules"] = _marked(graph["modules"], lambda row: row.get("name", "").startswith(prefix) and row["name"] != prefix, mark)
-    graph["calls"] = _marked(graph["calls"], lambda call: call.get("prefix", "").startswith(prefix), mark)
+    if not order and len(kinds) == 1:
+        return {"count": key, "prefix": prefix, "modules": kinds[0]["modules"]}, kind_of
+    if order:
+        graph["calls"] = _marked(graph["calls"], lambda call: call.get("prefix", "").startswith(prefix), mark)
     return {"rules": _rules(kind_of, _facts(config, base, count)), "count": key, "prefix": prefix, "kinds": kinds}, kind_of
+
+
+def _called_again(graph, key, prefix, mark):
+    """The stack of one layer that is called as often as the config says; its modules and buffers stay in the graph."""
+    calls = [dict(call, prefix="") for call in graph["calls"] if call.get("prefix") == prefix + "0."]
+    if any(call != calls[0] for call in calls):
+        raise Problem("calls of one layer that are all alike", prefix, "")
+    graph["calls"] = _marked(graph["calls"], lambda call: call.get("prefix", "").startswith(prefix), mark)
+    kind = {"modules": [], "calls": calls[:1], "buffers": {}}
+    return {"rules": _rules([0] * len(calls), {}), "count": key, "prefix": prefix, "again": True, "kinds": [kind]}
 
 
 def _named(key, prefixes):
@@ -73,31 +91,26 @@ def called_layers(graph):
     return Counter(call["prefix"].rstrip(".").rpartition(".")[0] + "." for call in graph["calls"] if call["layer"])
 
 
-def _stack(graph, key, count):
-    """Layers of a tower that is not run: one kind of modules."""
+def _count(graph, prefix):
+    """How many modules a list has."""
+    count = 0
+    names = {row["name"] for row in graph["modules"] if "name" in row}
+    while "%s%d" % (prefix, count) in names:
+        count += 1
+    return count
+
+
+def _tower(graph, key, count):
+    """What names of the layers of a tower begin with, which is not run."""
     firsts = [row["name"][:-1] for row in graph["modules"] if row.get("name", "").endswith(".0")]
-    found = [stem for stem in firsts if len(_layers_of(graph, stem)) == count and not any(call.get("prefix", "").startswith(stem) for call in graph["calls"])]
+    found = [stem for stem in firsts if _count(graph, stem) == count and not any(call.get("prefix", "").startswith(stem) for call in graph["calls"])]
     if not (stem := _named(key, found)):
         raise Problem("layers of %s" % key, "no modules of so many", "")
-    kinds = _layers_of(graph, stem)
-    if any(kind != kinds[0] for kind in kinds):
-        raise Problem("layers of one kind in %s" % stem, "several", "")
-    graph["modules"] = _marked(graph["modules"], lambda row: row.get("name", "").startswith(stem) and row["name"] != stem, {"stack": key})
-    return {"count": key, "prefix": stem, "modules": kinds[0]}
+    return stem
 
 
 def _is_of(row, own):
     return row.get("name") == own or row.get("name", "").startswith(own + ".")
-
-
-def _layers_of(graph, stem):
-    layers = []
-    while True:
-        own = "%s%d" % (stem, len(layers))
-        rows = [dict(row, name=row["name"][len(own):]) for row in graph["modules"] if _is_of(row, own)]
-        if not rows:
-            return layers
-        layers.append(rows)
 
 
 def _marked(rows, is_layers, mark):
@@ -110,7 +123,7 @@ def _marked(rows, is_layers, mark):
 
 def _facts(config, base, count):
     """What a config says of each layer: in its lists, by a number of layers that come first ("<key"; "<1": the first one, ">1": the last), by a
-    period ("%key"), by whether it is the last of its value in a list ("$key"), by whether a list has its number ("@key")."""
+    period ("%key": its last, "^key": its first), by whether it is the last of its value in a list ("$key"), by whether a list has its number ("@key")."""
     facts = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == count}
     for key in list(facts):
         facts["$" + key] = [value not in facts[key][i + 1:] for i, value in enumerate(facts[key])]
@@ -119,6 +132,7 @@ def _facts(config, base, count):
             facts["<" + key] = [i < base[key] for i in range(count)]
         if is_period(key) and is_size(key, base[key]) and base[key] > 0:
             facts["%" + key] = [(i + 1) % base[key] == 0 for i in range(count)]
+            facts["^" + key] = [i % base[key] == 0 for i in range(count)]
         if key in config and _has_numbers(config[key]):
             facts["@" + key] = [i in config[key] for i in range(count)]
     facts["<1"], facts[">1"] = [i == 0 for i in range(count)], [i == count - 1 for i in range(count)]
@@ -129,21 +143,28 @@ def _has_numbers(value):
     return isinstance(value, list) and bool(value) and all(isinstance(one, int) and not isinstance(one, bool) for one in value)
 
 
+def told(rule, config, base, count):
+    """The kind of each layer by a rule; None where it says none."""
+    facts, known = _facts(config, base, count), {json.dumps(row): kind for row, kind in rule["values"]}
+    return [known.get(json.dumps([facts[key][i] for key in rule["by"]])) if rule["by"] else 0 for i in range(count)]
+
+
 def holds(rule, kind_of, config, base, count):
     """Whether a rule tells the kinds of other layers, which may have other numbers."""
-    facts, known, same = _facts(config, base, count), {json.dumps(row): kind for row, kind in rule["values"]}, {}
-    for i, kind in enumerate(kind_of):
-        told = known.get(json.dumps([facts[key][i] for key in rule["by"]])) if rule["by"] else 0
-        if told is None or same.setdefault(told, kind) != kind:
-            return False
-    return True
+    same = {}
+    return all(kind is not None and same.setdefault(kind, other) == other for kind, other in zip(told(rule, config, base, count), kind_of))
+
+
+def by_keys(rules):
+    """Of several rules those by what a config says, where there are some; not by which layer is the last."""
+    return [rule for rule in rules if not any(key[0] == "$" or key[1:] == "1" for key in rule["by"])] or rules
 
 
 def _rules(kind_of, facts):
     """Which layer is of which kind, by as few of the facts as tell it."""
     if len(set(kind_of)) == 1:
         return [{"by": [], "values": []}]
-    lists = sorted(key for key in facts if key[0] not in "<>%$@")
+    lists = sorted(key for key in facts if key[0] not in "<>%^$@")
     rules = []
     for number in (1, 2, 3):
         for keys in itertools.combinations(lists + sorted(key for key in facts if key not in lists), number):
@@ -151,5 +172,5 @@ def _rules(kind_of, facts):
             if all(kinds.setdefault(json.dumps(row), kind) == kind for row, kind in zip(rows, kind_of)):
                 rules.append({"by": list(keys), "values": [[json.loads(row), kind] for row, kind in kinds.items()]})
         if rules:
-            return [rule for rule in rules if not any(key[0] == "$" or key[1:] == "1" for key in rule["by"])] or rules
+            return rules
     raise Problem("layers whose kinds the config tells", "%s with %s" % (kind_of, sorted(facts)), "")

@@ -10,8 +10,17 @@ def _text(batch, sequence, labels_name="labels"):
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), labels_name: torch.ones_like(ids)}
 
 
+_SECONDS, _FRAMES, _SAMPLES = 30, 100, 16000  # of a sound of a class that says no length; in each second
+
+
 def _audio(config):
-    """Bins and frames of the longest audio that a class takes, to which its feature extractor pads; two frames become one position (Whisper)."""
+    """Sizes of the longest sound that a class takes, to which its feature extractor pads: bins and frames, of which two become one position (Whisper),
+    or frames and bins (Speech2Text, FastConformer)."""
+    encoder = getattr(config, "encoder_config", None)
+    if hasattr(config, "input_feat_per_channel"):
+        return config.max_source_positions, config.input_feat_per_channel * config.input_channels
+    if hasattr(encoder, "num_mel_bins"):
+        return _SECONDS * _FRAMES, encoder.num_mel_bins
     return config.num_mel_bins, 2 * config.max_source_positions
 
 
@@ -41,6 +50,8 @@ def inputs_for(model, config, images=None):
                 inputs.update(images.inputs(batch))
         elif "input_features" in takes:
             inputs["input_features"] = torch.empty(batch, *_audio(config), dtype=torch.bfloat16, device="meta")
+        elif "input_values" in takes:
+            inputs["input_values"] = torch.empty(batch, _SECONDS * _SAMPLES, dtype=torch.bfloat16, device="meta")
         elif "pixel_values" in takes:
             size = getattr(config, "image_size", 224)
             sides = size if isinstance(size, (list, tuple)) else (size, size)

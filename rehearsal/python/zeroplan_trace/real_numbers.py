@@ -3,6 +3,8 @@
 A router's choice of experts cannot be known: tokens go round the experts in turn.
 """
 
+import functools
+
 import torch
 
 _WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -111,7 +113,48 @@ def run(func, args, kwargs):
     if _is_meta(kwargs.get("device")) or "device" not in kwargs:
         if func._schema.name.split("::")[1] in _LIKE and _whole_result(func, args, kwargs):
             kwargs = dict(kwargs, device=torch.device("cpu"))
-    return func(*_to_meta(args), **_to_meta_of(kwargs))
+    return _made(func, _to_meta(args), _to_meta_of(kwargs))
+
+
+_KNOWN = {}  # (operation, its arguments) -> the form of what it makes: PyTorch works it out in Python, and a pass has many of one form
+
+
+@functools.cache
+def _makes_new(func):
+    """Whether an operation gives new tensors alone: no views, nothing in place."""
+    schema = func._schema
+    return func is not aten._unsafe_view.default and all(part.alias_info is None for part in (*schema.arguments, *schema.returns))
+
+
+def _form(value):
+    if isinstance(value, torch.Tensor):
+        return value.size(), value.stride(), value.dtype
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_form, value))
+    if isinstance(value, dict):
+        return tuple((key, _form(item)) for key, item in value.items())
+    return type(value), value
+
+
+def _of_form(form):
+    size, stride, dtype = form
+    return torch.empty_strided(size, stride, dtype=dtype, device=_META)
+
+
+def _made(func, args, kwargs):
+    """The result on the meta device, by the form that it had before."""
+    if not _makes_new(func):
+        return func(*args, **kwargs)
+    key = func, _form(args), _form(kwargs)
+    known = _KNOWN.get(key)
+    if known is not None:
+        return _of_form(known[0]) if len(known) == 1 else tuple(map(_of_form, known))
+    result = func(*args, **kwargs)
+    several = isinstance(result, tuple) and len(result) > 1
+    tensors = result if several else (result,)
+    if all(isinstance(one, torch.Tensor) and one.device == _META and one.storage_offset() == 0 for one in tensors):
+        _KNOWN[key] = tuple(map(_form, tensors))
+    return result
 
 
 def _places(indices):

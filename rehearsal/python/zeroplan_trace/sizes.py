@@ -19,14 +19,19 @@ class Grid:
         b1, b2, b3 = batches
         s1, s2, s3 = sequences
         self.one_batch = b1 == b3
+        self.known = {}
         self.points = [(b1, s1), (b1, s2), (b1, s3)] if self.one_batch else [(b1, s1), (b2, s1), (b1, s2), (b2, s2), (b3, s3)]
 
     def formula(self, values):
         """None: no formula of this form gives these values. A plain number: it does not depend on either."""
         if all(value == values[0] for value in values):
             return values[0]
-        if self.one_batch:
-            return self._formula_of_sequence(values)
+        key = tuple(values)
+        if key not in self.known:
+            self.known[key] = self._formula_of_sequence(values) if self.one_batch else self._formula_of_both(values)
+        return self.known[key]
+
+    def _formula_of_both(self, values):
         (b1, s1), (b2, _), (_, s2) = self.points[0], self.points[1], self.points[2]
         v11, v21, v12, v22 = values[:4]
         db, ds = b2 - b1, s2 - s1
@@ -38,7 +43,6 @@ class Grid:
         if c + cb * b3 + cs * s3 + cbs * b3 * s3 != values[4]:
             return None
         return [_number(x) for x in (c, cb, cs, cbs)]
-
 
     def _formula_of_sequence(self, values):
         s1, s2, s3 = self.sequences
