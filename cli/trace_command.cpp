@@ -60,11 +60,10 @@ std::string python_of(const Arguments& arguments) {
                     "the one that has the model's packages"});
 }
 
-// A preset or a size becomes the config behind it, but for --family, whose MODEL is a model_type;
-// everything else is for transformers to find.
+// A preset or a size becomes the config behind it; everything else is for transformers to find.
 std::string model_of(const Arguments& arguments, const rehearsal::ScratchFolder& scratch) {
   const std::string said = arguments.positionals.empty() ? "" : arguments.positionals.front();
-  if (said.empty() || arguments.has("family") || !is_model_name(said)) return said;
+  if (said.empty() || !is_model_name(said)) return said;
   const std::string path = scratch.path() + "/config.json";
   write_file(path, config_of_name(said).dump());
   return path;

@@ -898,13 +898,13 @@ def _pooled(recorded):
 
 
 def _whole(recorded):
-    """The documents with what _pooled made numbers of; of no other use is what it had."""
+    """The documents of a recording with what _pooled made numbers of; the recording is used up."""
     for document in recorded["documents"]:
         graph = document["graph"]
-        for stack in running(graph).values():
-            stack["kinds"] = [copy.deepcopy(recorded["kinds"][number]) for number in stack["kinds"]]
         for whole in (document, graph):
             whole.update({name: copy.deepcopy(recorded["parts"][whole[name]]) for name in _PARTS if isinstance(whole.get(name), int)})
+        for stack in running(graph).values():
+            stack["kinds"] = [copy.deepcopy(recorded["kinds"][number]) for number in stack["kinds"]]
         graph["blocks"] = [copy.deepcopy(recorded["blocks"][number]) for number in graph["blocks"]]
         for block in graph["blocks"]:
             block.update({name: [recorded[name][number] for number in block[name]] for name in ("tensors", "events")})
