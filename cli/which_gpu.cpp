@@ -158,15 +158,15 @@ std::string which_gpu_text(const tuner::WhichAnswer& answer,
 // "30720 tokens: ZeRO-3, 22.1 GiB of 23.5 GiB GPU memory, 812 tokens/s per GPU".
 static Phrase reach_line(const tuner::SequenceReach& reach) {
   const StepResult& result = reach.row.result;
-  Phrase line = phrase("{} tokens: {}, {} of {} GPU memory, {:.0f} tokens/s per GPU",
-                       reach.tokens,
-                       describe(reach.row.strategy),
-                       gib_text(result.gpu.peak_total),
-                       gib_text(result.gpu.capacity),
-                       result.step.tokens_per_second_per_gpu);
+  const Phrase line = phrase("{} tokens: {}, {} of {} GPU memory, {:.0f} tokens/s per GPU",
+                             reach.tokens,
+                             describe(reach.row.strategy),
+                             gib_text(result.gpu.peak_total),
+                             gib_text(result.gpu.capacity),
+                             result.step.tokens_per_second_per_gpu);
   const std::int64_t positions = reach.row.plan.model->shape.max_positions;
   if (positions > 0 && reach.tokens > positions) {
-    line.append(phrase(", more than the model's {} positions", positions));
+    return phrase("{}, more than the model's {} positions", line, positions);
   }
   return line;
 }
@@ -201,6 +201,12 @@ Phrase lengths_text(const tuner::LongestSequences& lengths) {
                    names_of(lengths.packages),
                    flags_of(lengths.packages),
                    reach_line(lengths.with_packages->best));
+  }
+  if (lengths.shared) {
+    std::string flags = fmt::format("--sequence-parallel {}", lengths.ranks);
+    if (lengths.packages.any()) flags += " " + flags_of(lengths.packages);
+    text += phrase(
+        "  shared by {} GPUs ({}): {}\n", lengths.ranks, flags, reach_line(lengths.shared->best));
   }
   if (lengths.has_condition) {
     const std::string usual = gib_text(result.host.capacity);
@@ -361,6 +367,12 @@ Json lengths_json(const tuner::LongestSequences& lengths) {
   if (lengths.plain && lengths.with_packages) {
     document["with_packages"] = sequence_json(lengths.with_packages->best);
     document["with_packages"]["packages"] = names_of(lengths.packages);
+  }
+  if (lengths.shared) {
+    document["shared"] = sequence_json(lengths.shared->best);
+    document["shared"]["sequence_parallel"] = lengths.ranks;
+    document["shared"]["packages"] =
+        lengths.packages.any() ? Json(names_of(lengths.packages)) : Json();
   }
   if (lengths.has_condition) {
     document["usual_host"] = lengths.usual_host ? sequence_json(lengths.usual_host->best) : Json();

@@ -37,6 +37,10 @@ struct LongestSequences {
   // the usual host memory, nothing where no length fits them.
   bool has_condition = false;
   std::optional<LongestSequence> usual_host;
+  // Where longer ones train by DeepSpeed-Ulysses and nobody said how many ranks share a sequence:
+  // as many GPUs of a node as the model allows, with `packages` where they make a difference.
+  std::int64_t ranks = 1;
+  std::optional<LongestSequence> shared;
 
   const std::optional<LongestSequence>& answer() const { return plain ? plain : with_packages; }
 };

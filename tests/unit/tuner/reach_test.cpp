@@ -52,6 +52,19 @@ TEST_CASE("what only a package makes possible is said to need it") {
   CHECK(found.with_packages->best.tokens > found.plain->best.tokens);
 }
 
+TEST_CASE("GPUs that share a sequence reach farther, as many of a node as divide the heads") {
+  const auto shared_by = [](const std::string& model) {
+    return tuner::longest_sequence(
+        scenario_of(R"({"model":")" + model + R"(","cluster":"8xA100-80G"})"));
+  };
+  const tuner::LongestSequences phi = shared_by("phi-4");  // 40 heads, 10 of keys
+  REQUIRE(phi.shared);
+  CHECK(phi.ranks == 2);
+  CHECK(phi.shared->best.row.plan.workload.sequence_parallel == 2);
+  CHECK(phi.shared->best.tokens > phi.with_packages->best.tokens);
+  CHECK_FALSE(shared_by("gpt2").shared);
+}
+
 TEST_CASE("where fit says yes a length is found, with the same condition of host memory") {
   const Scenario scenario = scenario_of(R"({"model":"qwen2.5-7b","cluster":"4xRTX-4090"})");
   REQUIRE(fits_at(scenario, 2048));
