@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "rehearsal" / "python"))
-from zeroplan_trace.config_keys import RELEASED, nested, repeated  # noqa: E402
+from zeroplan_trace.config_keys import POSITIONS, RELEASED, nested, repeated  # noqa: E402
 
 REASONS = Path(__file__).with_name("coverage_reasons.json")
 TABLE = ROOT / "docs" / "coverage.md"
@@ -66,7 +66,7 @@ def layers_said(way):
 
 
 def positions(config):
-    said = [config.get(key) for key in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")]
+    said = [config.get(key) for key in (*POSITIONS, "max_seq_len", "seq_length")]
     return min([2048, *(value for value in said if isinstance(value, int) and value > 0)])
 
 

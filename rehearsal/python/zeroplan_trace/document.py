@@ -56,7 +56,7 @@ def _record_all(traced, points):
 
 def _kept(model):
     """The forms of tensors that modules keep beside parameters and buffers: tables that a pass makes for the next."""
-    return {(name, key): (value.dtype, value.shape) for name, module in model.named_modules() for key, value in vars(module).items()
+    return {(name, key): (value.dtype, value.shape, value.device) for name, module in model.named_modules() for key, value in vars(module).items()
             if isinstance(value, torch.Tensor)}
 
 
@@ -223,7 +223,7 @@ def document_and_shapes(traced, options, batches=None, sequences=None, like=None
         shape["layers"] = traced.config.decoder_layers
     if traced.config is not None:
         result["model_type"] = getattr(traced.config, "model_type", "")
-        attention = getattr(traced.config, "_attn_implementation", None)
+        attention = getattr(traced.config, "_attn_implementation", None) or getattr(traced.config.get_text_config(), "_attn_implementation", None)
         if attention:
             result["attention"] = attention
         import transformers
