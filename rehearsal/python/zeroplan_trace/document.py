@@ -107,11 +107,12 @@ def _config_value(config, names):
 def _shape(config, model):
     if config is None:
         return {}
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config  # whose vocabulary the logits have
     facts = {
         "hidden": _config_value(config, ("hidden_size", "n_embd", "d_model")),
         "layers": _config_value(config, LAYERS),
         "heads": _config_value(config, ("num_attention_heads", "n_head", "num_heads")),
-        "vocabulary": _config_value(config, ("vocab_size",)),
+        "vocabulary": _config_value(text, ("vocab_size",)) or _config_value(config, ("vocab_size",)),
         "positions": _config_value(config, POSITIONS),
     }
     return {key: value for key, value in facts.items() if value}

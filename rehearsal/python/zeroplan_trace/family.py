@@ -513,7 +513,7 @@ class Variant:
             return None
         if is_window(key) and is_size(key, value) and value > 0:
             return (61,) if self.long else (4099,)
-        sizes = sizes_of(key)
+        sizes = None if "multiple_of" in key else sizes_of(key)
         if value is None and (last(key) == "head_dim" or last(key) not in ROPE):
             return sizes
         if not is_size(key, value):
