@@ -18,7 +18,7 @@ FOLDER = ROOT / "data" / "families"
 sys.path.insert(0, str(ROOT / "rehearsal" / "python"))
 from zeroplan_trace.config_keys import LAYERS, POSITIONS, RELEASED, is_stack, nested, repeated  # noqa: E402
 
-WIDTHS = ("intermediate_size", "moe_intermediate_size", "hidden_size", "d_model", "d_ff", "encoder_ffn_dim", "decoder_ffn_dim")
+WIDTHS = ("embedding_size", "intermediate_size", "moe_intermediate_size", "hidden_size", "d_model", "d_ff", "encoder_ffn_dim", "decoder_ffn_dim")
 SAME = ("gpu", "step", "parameters", "host", "fit_probability")
 ASKED = ["8xA100-80G", "--mbs", "1", "--stage", "3"]
 CONFIG = """

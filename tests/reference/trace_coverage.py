@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "rehearsal" / "python"))
-from zeroplan_trace.config_keys import RELEASED, nested, repeated  # noqa: E402
+from zeroplan_trace.config_keys import LAYERS, POSITIONS, RELEASED, nested, repeated  # noqa: E402
 
 REASONS = Path(__file__).with_name("coverage_reasons.json")
 TABLE = ROOT / "docs" / "coverage.md"
@@ -62,11 +62,12 @@ with open(folder + "/classes.json", "w") as file:
 
 def layers_said(way):
     """What released checkpoints of a type say, with lists of eight layers."""
-    return nested({key: repeated(value, 8) if isinstance(value, tuple) else value for key, value in way.items()})
+    counts = {key.rpartition(".")[0] + "." * ("." in key) + LAYERS[0]: 8 for key, value in way.items() if isinstance(value, tuple)}
+    return nested({**counts, **{key: repeated(value, 8) if isinstance(value, tuple) else value for key, value in way.items()}})
 
 
 def positions(config):
-    said = [config.get(key) for key in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")]
+    said = [config.get(key) for key in (*POSITIONS, "max_seq_len", "seq_length")]
     return min([2048, *(value for value in said if isinstance(value, int) and value > 0)])
 
 
@@ -111,7 +112,7 @@ def table(classes, outcomes):
         kinds = {row["type"], "%s+%s" % (row["type"], row["class"])}
         planned = outcomes[row["type"], row["class"]] == "planned"
         how = "" if not planned else "recorded" if kinds & recorded else "by hand"
-        why = next((reasons[key] for key in (row["class"], row["type"]) if key in reasons), "not recorded")
+        why = next((reasons[key] for key in (row["class"], row["type"]) if key in reasons), "not recorded yet")
         rows.append({**row, "how": how, "said": how or why})
     lines = ["# Classes that are planned without a Python", "",
              "Every class that transformers %s offers for these tasks, by its defaults: planned from a description by hand ([families.md](families.md)), from a"

@@ -61,7 +61,6 @@ RELEASED = {
     "esm": ({"vocab_size": 33, "mask_token_id": 32, "pad_token_id": 1, "position_embedding_type": "rotary", "token_dropout": True,  # ESM-2
              "emb_layer_norm_before": False, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},),
     "glm4v_moe": ({"text_config.head_dim": 128},),
-    "gpt_neo": ({"attention_layers": ("global", "local")},),
     "hunyuan_vl": ({"text_config.head_dim": 128, "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [16, 16, 16, 16]}},),
     "olmo_hybrid": ({"layer_types": ("linear_attention", "linear_attention", "linear_attention", "full_attention")},),
     "qwen2_5_omni_thinker": ({"vision_start_token_id": 151652, "vision_end_token_id": 151653},),

@@ -56,7 +56,7 @@ def _record_all(traced, points):
 
 def _kept(model):
     """The forms of tensors that modules keep beside parameters and buffers: tables that a pass makes for the next."""
-    return {(name, key): (value.dtype, value.shape) for name, module in model.named_modules() for key, value in vars(module).items()
+    return {(name, key): (value.dtype, value.shape, value.device) for name, module in model.named_modules() for key, value in vars(module).items()
             if isinstance(value, torch.Tensor)}
 
 
@@ -107,11 +107,12 @@ def _config_value(config, names):
 def _shape(config, model):
     if config is None:
         return {}
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config  # whose vocabulary the logits have
     facts = {
         "hidden": _config_value(config, ("hidden_size", "n_embd", "d_model")),
         "layers": _config_value(config, LAYERS),
         "heads": _config_value(config, ("num_attention_heads", "n_head", "num_heads")),
-        "vocabulary": _config_value(config, ("vocab_size",)),
+        "vocabulary": _config_value(text, ("vocab_size",)) or _config_value(config, ("vocab_size",)),
         "positions": _config_value(config, POSITIONS),
     }
     return {key: value for key, value in facts.items() if value}
@@ -223,7 +224,7 @@ def document_and_shapes(traced, options, batches=None, sequences=None, like=None
         shape["layers"] = traced.config.decoder_layers
     if traced.config is not None:
         result["model_type"] = getattr(traced.config, "model_type", "")
-        attention = getattr(traced.config, "_attn_implementation", None)
+        attention = getattr(traced.config, "_attn_implementation", None) or getattr(traced.config.get_text_config(), "_attn_implementation", None)
         if attention:
             result["attention"] = attention
         import transformers

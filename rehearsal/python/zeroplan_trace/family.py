@@ -548,7 +548,7 @@ class Variant:
             return None
         if is_window(key) and is_size(key, value) and value > 0:
             return (61,) if self.long else (4099,)
-        sizes = sizes_of(key)
+        sizes = None if "multiple_of" in key else sizes_of(key)
         if value is None and (last(key) == "head_dim" or last(key) not in ROPE):
             return sizes
         if not is_size(key, value):
@@ -651,14 +651,14 @@ class Variant:
     def _is_recorded_as_usual(self, fixed):
         """Whether sizes that are fixed have the class's own values; those that do not are kept at them from now on."""
         known, base = self.known, self.base
-        own = {key for key in fixed if is_size(key, base[key]) and key not in self.switched and known.defaults[key] is not None}
+        own = {key for key in fixed if is_size(key, base[key]) and key not in self.switched and known.defaults.get(key) is not None}
         width = known.text + "hidden_size"
         if own >= {width, known.heads_key} and known.text + "head_dim" not in known.defaults and not known.width_of_heads:
             known.width_of_heads = known.defaults[width] // known.defaults[known.heads_key]
             known.kept -= {width, known.heads_key}
             known.roles.pop(known.heads_key)
             return False
-        kept = {key for key in own if base[key] != known.defaults[key]} - known.kept
+        kept = {key for key in own if base[key] != known.defaults.get(key)} - known.kept
         known.kept |= kept
         return not kept
 
