@@ -46,7 +46,8 @@ std::optional<UnknownModel> unknown_model_of(const Json& said,
   }
   if (!said.is_string()) return std::nullopt;
   const std::string& text = said.as_string();
-  const std::optional<Json> config = config_of_path(text, file);
+  std::optional<Json> config = config_of_path(text, file);
+  if (!config && with_images && is_model_name(text)) config = config_of_name(text);
   if (!config || is_traced_document(*config)) return std::nullopt;
   if (!with_images && is_planned(*config, use)) return std::nullopt;
   std::error_code none;

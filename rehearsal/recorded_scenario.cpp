@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <string>
+
+#include <fmt/format.h>
 
 #include "model/plan/plan.hpp"
 #include "model/releases.hpp"
@@ -160,6 +163,16 @@ Json workload_of(const Facts& facts) {
   for (const char* truth : {"fused_loss", "compile", "expandable_segments", "sync_each_batch"}) {
     if (facts.truth(truth)) workload[truth] = true;
   }
+  if (const Json* frozen = facts.find("frozen")) {
+    std::string names;
+    for (const Json& name : frozen->items()) names += (names.empty() ? "" : ",") + name.as_string();
+    workload["freeze"] = names;
+  }
+  if (const Json* images = facts.find("images")) {
+    workload["images"] = images->items()[0];
+    workload["image_size"] =
+        fmt::format("{}x{}", images->items()[1].as_integer(), images->items()[2].as_integer());
+  }
   workload["implementation"] = "hf";
   const Json* dtypes = facts.find("parameter_dtypes");
   const bool mixes = !facts.text("mixed_precision").empty() && facts.find("ds_config") == nullptr;
@@ -195,6 +208,11 @@ RecordedScenario scenario_of(const ProcessRecord& process, const std::string& cl
   }
   if (ids == nullptr || ids->items().size() != 2) {
     scenario.missing = "the batch that the model got";
+    return scenario;
+  }
+  const Json* images = facts.find("images");
+  if (images != nullptr && images->items().size() != 3) {
+    scenario.missing = "the sizes of the images, which another process made ready";
     return scenario;
   }
   if (is_true(at(quantization_of(facts), {"load_in_8bit"}))) {

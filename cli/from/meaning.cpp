@@ -1,9 +1,12 @@
 #include "cli/from/meaning.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <optional>
+
+#include <fmt/format.h>
 
 #include "base/diagnostic.hpp"
 #include "base/written_names.hpp"
@@ -260,6 +263,12 @@ class MeaningReader {
         return {Use::taken, std::string(info(ScenarioKey::dataset).flag)};
       case Role::vision:
         return vision(setting);
+      case Role::image_pixels: {  // larger ones are made smaller
+        const auto side =
+            static_cast<std::int64_t>(std::sqrt(static_cast<double>(count_of(setting.value))));
+        if (side == 0) return {Use::taken};
+        return set(ScenarioKey::image_size, fmt::format("{}x{}", side, side), setting);
+      }
       case Role::quant_method:
         return quant_method(setting);
       default:
@@ -515,13 +524,19 @@ class MeaningReader {
   Became vision(const Setting& setting) {
     const bool language = setting.name.find("language") != std::string::npos ||
                           setting.name.find("llm") != std::string::npos;
+    if (!language && meaning_.flags.contains(ScenarioKey::images)) {
+      const bool joins = setting.name.find("projector") != std::string::npos ||
+                         setting.name.find("aligner") != std::string::npos;
+      (joins ? meaning_.freezes_projector : meaning_.freezes_tower) = is_on(setting.value);
+      return {Use::taken, std::string(info(ScenarioKey::freeze).flag)};
+    }
     if (is_on(setting.value) == language) {
       throw InputError({setting.file,
                         origin_of(setting).pointer,
                         "a training that is planned",
                         language ? "a language model that is frozen beside its tower"
                                  : "a vision tower that is trained",
-                        "the text model alone is planned"});
+                        "--images plans the tower, too, of full fine-tuning"});
     }
     const Phrase without =
         "the vision tower and what joins it are left out: the text model alone is planned";
@@ -651,6 +666,29 @@ void Meaning::assume(ScenarioKey key, Json value, const char* sentence) {
   if (sentence != nullptr) assumed.emplace_back(sentence);
 }
 
+namespace {
+
+// The parts that LLaMA-Factory and swift freeze where nobody says otherwise. Beside adapters
+// nothing is frozen that is not: these tools leave the layers of a frozen tower without any.
+void freeze_parts(Meaning& meaning) {
+  const ExplicitValue* method = meaning.scenario.find(ScenarioKey::method);
+  const bool full = method != nullptr && method->value == Json("full");
+  if (!meaning.flags.contains(ScenarioKey::images) || !full) return;
+  const bool usual = meaning.tool == Tool::llama_factory || meaning.tool == Tool::swift;
+  std::string names;
+  if (meaning.freezes_tower.value_or(usual)) names = "vision";
+  if (meaning.freezes_projector.value_or(usual))
+    names += names.empty() ? "projector" : ",projector";
+  if (names.empty()) return;
+  const bool said = meaning.freezes_tower && meaning.freezes_projector;
+  meaning.assume(
+      ScenarioKey::freeze,
+      names,
+      said ? nullptr : "--freeze vision,projector: the tool's default, where nobody says it");
+}
+
+}  // namespace
+
 void add_defaults(Meaning& meaning) {
   finish_hybrid(meaning);
   if (meaning.training.name.empty()) return;
@@ -668,6 +706,7 @@ void add_defaults(Meaning& meaning) {
     meaning.assume(ScenarioKey::expandable_segments, true, nullptr);
   if (meaning.native) return;  // batch and precision are the ds_config's
   const bool swift = meaning.tool == Tool::swift;
+  freeze_parts(meaning);
   if (swift || meaning.tool == Tool::llama_factory) {
     meaning.assume(ScenarioKey::method,
                    Json::object({{"lora", Json::object({{"rank", 8}, {"targets", "all-linear"}})}}),

@@ -27,6 +27,7 @@ struct Meaning {
   void assume(ScenarioKey key, Json value, const char* sentence);
 
   Scenario scenario;
+  std::optional<bool> freezes_tower, freezes_projector;  // of a model that is given images
   // Every setting stands in exactly one of these four lists.
   std::vector<ReadLine> read;
   std::vector<ReadLine> passed_over;  // said before, otherwise; `taken`: what counts

@@ -91,6 +91,7 @@ constexpr std::array kRoleRows = {
     RoleRow{"freeze_vision_tower|freeze_vit|freeze_multi_modal_projector|freeze_aligner|"
             "freeze_language_model|freeze_llm",
             Role::vision},
+    RoleRow{"image_max_pixels|max_pixels", Role::image_pixels},
     RoleRow{"quant_method|quantization_method", Role::quant_method},
 };
 // Names that mean it with one tool alone.

@@ -71,6 +71,7 @@ enum class Role {
   packing,       // a switch
   epochs,        // of the data
   vision,        // whether the tower beside a language model is frozen
+  image_pixels,  // of an image at most
   quant_method,  // "bnb"
 };
 

@@ -107,7 +107,7 @@ constexpr std::string_view kNothing =
     "determinism_check|preserve_rng_state|padding_free|split_dataset_ratio|load_from_cache_file|"
     "dataset_shuffle|data_collator|system|model_author|add_version|check_model|use_hf|"
     "truncation_strategy|padding_side|lora_dtype|init_weights|init_lora_weights|lorap_lr_ratio|"
-    "max_pixels|agent_template|external_plugins|custom_register_path|tuner_backend|task_type|"
+    "agent_template|external_plugins|custom_register_path|tuner_backend|task_type|"
     "vit_lr|aligner_lr|vit_gradient_checkpointing|acc_strategy|callbacks|safe_serialization|"
     "max_shard_size|streaming_multipack_buffer_size|infer_backend|xformers_attention|"
     "flash_attn_rms_norm|flash_attn_cross_entropy";

@@ -8,6 +8,7 @@ import argparse
 import inspect
 import json
 import os
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
@@ -58,7 +59,7 @@ def steps_of_loop(arguments, workload, replicas, tokens):
     if steps is not None:
         return steps
     a_step = workload["micro_batch_size"] * workload["gradient_accumulation_steps"] * replicas
-    samples = arguments.run.get("num_train_epochs", 1) * (len(tokens) // workload["sequence_length"])
+    samples = arguments.run.get("num_train_epochs", 1) * (len(tokens) // unit_of(workload))
     return max(1, int(samples // a_step))
 
 
@@ -166,7 +167,7 @@ def held_out(workload, tokens):
     rows = said.get("samples", said["batch_size"] * environment("WORLD_SIZE", 1))
     if tokens is None:
         return rows, None, None
-    end = rows * workload["sequence_length"]
+    end = rows * unit_of(workload)
     return rows, tokens[:-end], tokens[-end:]
 
 
@@ -205,27 +206,45 @@ def trainer_choices(arguments, scenario):
     )
 
 
+def freeze(model, workload):
+    """What the plan does not train: modules, parameters, and patterns of their names."""
+    for said in filter(None, workload.get("freeze", "").split(",")):
+        for name, parameter in model.named_parameters():
+            if fnmatchcase(name, said) or name.startswith(said + "."):
+                parameter.requires_grad_(False)
+
+
 def build_model(arguments, scenario, model_class, adapters=True):
     """The model on its class's rules; under an active ZeRO-3 configuration it is born partitioned. Without `adapters`
     somebody else adds them."""
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+    import transformers
 
     workload = scenario["workload"]
     config, settings = model_settings(arguments, scenario)
-    if model_class is AutoModelForCausalLM and getattr(config, "is_encoder_decoder", False):
-        model_class = AutoModelForSeq2SeqLM
+    if model_class is transformers.AutoModelForCausalLM:
+        if getattr(config, "is_encoder_decoder", False):
+            model_class = transformers.AutoModelForSeq2SeqLM
+        elif "images" in workload:
+            model_class = transformers.AutoModelForImageTextToText
     if method_of(workload)[0] == "qlora":
         model = four_bit_model(arguments, scenario, model_class, config, settings)
     elif has_weights(arguments.model):
         model = model_class.from_pretrained(arguments.model, **settings)
     else:
         torch.manual_seed(arguments.seed)
+        if "images" in workload:
+            from images import draw_nothing_of_nothing
+
+            draw_nothing_of_nothing()
         model = model_class.from_config(config, **settings)
     if workload.get("fused_loss"):
         fuse_loss(model)
     if workload.get("tiled_mlp"):
         tile_feed_forward(model)
     model.config.use_cache = bool(workload.get("use_cache")) and workload["activation_checkpointing"] == "none"
+    if "images" in workload:
+        model.config.get_text_config().use_cache = model.config.use_cache
+    freeze(model, workload)
     if workload["activation_checkpointing"] != "none":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=checkpointing_of(workload))
     return with_adapters(model, workload) if adapters else model
@@ -371,6 +390,36 @@ def read_tokens(arguments, vocabulary):
     else:
         tokens = [byte % vocabulary for text in texts for byte in text.encode("utf-8")]
     return torch.tensor(tokens, dtype=torch.long)
+
+
+def unit_of(workload):
+    """How much of the data a sample takes: so many tokens of text, and of text with images a row."""
+    return 1 if "images" in workload else workload["sequence_length"]
+
+
+class Text:
+    """The data as text that is packed: what is read, and sequences and micro-batches of it."""
+
+    def __init__(self, arguments, scenario, model):
+        self.arguments, self.vocabulary = arguments, model.config.vocab_size
+        self.length = scenario["workload"]["sequence_length"]
+
+    def read(self):
+        return read_tokens(self.arguments, self.vocabulary)
+
+    def sequences(self, count, seed, tokens):
+        return Sequences(self.length, count, self.vocabulary, seed, tokens)
+
+    def collate(self, rows):
+        return {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
+
+
+def data_of(arguments, scenario, model):
+    if "images" not in scenario["workload"]:
+        return Text(arguments, scenario, model)
+    from images import TextWithImages
+
+    return TextWithImages(arguments, scenario, model)
 
 
 class Sequences(torch.utils.data.Dataset):

@@ -4,7 +4,7 @@ import time
 
 import deepspeed
 import torch
-from common import Sequences, build_model, read_scenario, read_tokens, steps_of_loop
+from common import build_model, data_of, read_scenario, steps_of_loop
 from measurement import Recorder
 
 
@@ -51,9 +51,10 @@ def train(arguments, model_class, prepare=None):
     optimizer = own_optimizer(workload, ds_config, parameters, arguments.learning_rate)
     engine, *_ = deepspeed.initialize(model=model, model_parameters=parameters, optimizer=optimizer, config=ds_config)
     config = engine.module.config
-    tokens = read_tokens(arguments, config.vocab_size)
-    data = Sequences(workload["sequence_length"], 1 << 30, config.vocab_size, arguments.seed, tokens)
-    steps = steps_of_loop(arguments, workload, ranks, tokens)
+    data = data_of(arguments, scenario, engine.module)
+    read = data.read()
+    samples = data.sequences(1 << 30, arguments.seed, read)
+    steps = steps_of_loop(arguments, workload, ranks, read)
     recorder = Recorder()
     losses = []
     sample = torch.distributed.get_rank()
@@ -63,10 +64,10 @@ def train(arguments, model_class, prepare=None):
         for _ in range(workload["gradient_accumulation_steps"]):
             batch = []
             for _ in range(workload["micro_batch_size"]):
-                one = data[sample]
+                one = samples[sample]
                 batch.append(prepare(one, sample, config) if prepare else one)
                 sample += ranks
-            inputs = {key: torch.stack([one[key] for one in batch]).to(engine.device) for key in batch[0]}
+            inputs = {key: value.to(engine.device) for key, value in data.collate(batch).items()}
             began = time.perf_counter()
             outputs = engine(**inputs)
             loss = outputs.loss

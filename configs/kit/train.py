@@ -2,15 +2,15 @@
 """Trains with the Hugging Face Trainer as scenario.json and ds_config.json say, and records the run."""
 
 from common import (
-    Sequences,
     build_model,
+    data_of,
     environment,
     held_out,
     parser,
     read_scenario,
-    read_tokens,
     steps_of,
     trainer_choices,
+    unit_of,
 )
 from measurement import Recorder, timer
 
@@ -26,20 +26,19 @@ def main():
     # Before the model: ZeRO-3's zero.Init is switched on by it.
     settings = TrainingArguments(remove_unused_columns=False, **trainer_choices(arguments, scenario))
     model = build_model(arguments, scenario, AutoModelForCausalLM)
-    vocabulary = model.config.vocab_size
-    length = workload["sequence_length"]
-    rows, tokens, evaluated = held_out(workload, read_tokens(arguments, vocabulary))
+    data = data_of(arguments, scenario, model)
+    rows, trained, evaluated = held_out(workload, data.read())
     a_step = workload["micro_batch_size"] * workload["gradient_accumulation_steps"] * environment("WORLD_SIZE", 1)
     steps = steps_of(arguments)
-    samples = a_step * steps if steps is not None else len(tokens) // length
-    data = Sequences(length, samples, vocabulary, arguments.seed, tokens)
-    trainer = Trainer(model=model, args=settings, train_dataset=data, callbacks=[timer(recorder)])
+    samples = a_step * steps if steps is not None else len(trained) // unit_of(workload)
+    trainer = Trainer(model=model, args=settings, train_dataset=data.sequences(samples, arguments.seed, trained),
+                      data_collator=data.collate, callbacks=[timer(recorder)])
     trainer.train()
     if arguments.save:
         trainer.save_model(arguments.output)
     recorder.write(arguments.measure, scenario, "hf-trainer")
     if rows:  # behind the measurement, which is of training alone
-        print(trainer.evaluate(Sequences(length, rows, vocabulary, arguments.seed + 1, evaluated)))
+        print(trainer.evaluate(data.sequences(rows, arguments.seed + 1, evaluated)))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,20 @@ bool joins(std::string_view module) {
 
 enum class Part { text, tower, projector };
 
+struct NamedPart {
+  std::string_view name;
+  Part part;
+};
+constexpr std::array kParts = {NamedPart{"vision", Part::tower},
+                               NamedPart{"projector", Part::projector}};
+
+// The part that users call so; null where `said` names no part.
+const NamedPart* part_named(std::string_view said) {
+  const auto found = std::find_if(
+      kParts.begin(), kParts.end(), [&](const NamedPart& part) { return part.name == said; });
+  return found == kParts.end() ? nullptr : &*found;
+}
+
 // Towers and projectors stand beside the text at the top of a class ("model.visual",
 // "model.vision_tower", "model.multi_modal_projector"), some projectors at the top of a tower
 // ("model.visual.merger").
@@ -56,15 +70,52 @@ bool matches(std::string_view name, std::string_view pattern) {
   return false;
 }
 
+bool is_within(std::string_view parameter, std::string_view module) {
+  return parameter.size() > module.size() && parameter.starts_with(module) &&
+         parameter[module.size()] == '.';
+}
+
 bool is_named(std::string_view parameter, std::string_view said) {
-  if (said == "vision") return part_of(parameter) == Part::tower;
-  if (said == "projector") return part_of(parameter) == Part::projector;
-  if (matches(parameter, said)) return true;
-  return parameter.size() > said.size() && parameter.starts_with(said) &&
-         parameter[said.size()] == '.';
+  if (const NamedPart* part = part_named(said)) return part_of(parameter) == part->part;
+  return matches(parameter, said) || is_within(parameter, said);
+}
+
+// The outermost module around a parameter whose parameters are all of one part; the parameter's own
+// name where there is none.
+std::string_view outermost_of(const Model& model, std::string_view parameter, Part part) {
+  std::size_t end = 0;
+  while ((end = parameter.find('.', end)) != std::string_view::npos) {
+    const std::string_view module = parameter.substr(0, end++);
+    const bool whole =
+        std::all_of(model.parameters.begin(), model.parameters.end(), [&](const Parameter& one) {
+          return !is_within(one.name, module) || part_of(one.name) == part;
+        });
+    if (whole) return module;
+  }
+  return parameter;
 }
 
 }  // namespace
+
+std::string frozen_modules(const Model& model, std::string_view said) {
+  std::vector<std::string_view> names;
+  const auto add = [&](std::string_view name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (const std::string_view word : parts_of(said, ',')) {
+    const NamedPart* part = part_named(word);
+    if (part == nullptr) add(word);
+    for (const Parameter& parameter : model.parameters) {
+      if (part == nullptr || part_of(parameter.name) != part->part) continue;
+      if (names.empty() || !is_within(parameter.name, names.back())) {
+        add(outermost_of(model, parameter.name, part->part));
+      }
+    }
+  }
+  std::string text;
+  for (const std::string_view name : names) text += (text.empty() ? "" : ",") + std::string(name);
+  return text;
+}
 
 void freeze(Model& model, std::string_view said, const Diagnostic& where) {
   for (const std::string_view name : parts_of(said, ',')) {

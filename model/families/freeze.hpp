@@ -1,6 +1,7 @@
 // Parameters that do not train: what the user freezes by name (requires_grad_(False)).
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "base/diagnostic.hpp"
@@ -15,5 +16,9 @@ namespace zeroplan {
 // Throws InputError, at the place of `where`, for a name that no parameter has, and where nothing
 // is left to train.
 void freeze(Model& model, std::string_view said, const Diagnostic& where);
+
+// The same names where parts stand by the outermost modules that are all theirs: what a program
+// that knows no parts freezes.
+std::string frozen_modules(const Model& model, std::string_view said);
 
 }  // namespace zeroplan

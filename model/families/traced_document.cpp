@@ -392,6 +392,11 @@ void read_images(TracedReader& reader, const Json& document, TracedGraph& graph)
   };
   graph.images = {number("count"), number("width"), number("height")};
   graph.image_tokens = number("tokens");
+  if (const Json* names = document.find("embeddings"); names != nullptr && names->is_array()) {
+    for (const Json& name : names->items()) {
+      if (name.is_string()) graph.embeddings.push_back(name.as_string());
+    }
+  }
   const Json* traced = document.find("traced");
   const Json* batches = traced == nullptr ? nullptr : traced->find("batches");
   if (batches == nullptr || !batches->is_array() || batches->items().size() != 1) return;
@@ -431,7 +436,7 @@ Model read_traced_document(const Json& document,
   graph.source = optional_text(document, "source");
   graph.attention = optional_text(document, "attention");
   if (graph.attention.starts_with("flash")) graph.attention = "flash";
-  graph.recorded = recorded;
+  graph.recorded = recorded || document.find("config") != nullptr;
   read_images(reader, document, graph);
   graph.inputs = named_tensors(reader, document, "inputs");
   graph.buffers = named_tensors(reader, document, "buffers");

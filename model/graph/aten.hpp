@@ -114,6 +114,8 @@ struct Sorted {
 Sorted sort(Tape& t, std::int64_t count);
 // x[..., [i], ...] with a list of one number in dimension d: a copy whose size there is 1.
 Tensor index_one(Tape& t, const Tensor& x, int d);
+// `source`, all of it, in the places of `x` that `mask` says; the mask is spread over x.
+Tensor masked_scatter(Tape& t, const Tensor& x, const Tensor& mask, const Tensor& source);
 // target.index_add_(0, rows, x), in place.
 Tensor index_add(Tape& t, const Tensor& target, const Tensor& x);
 // A reduction that selects values (topk, max): those and their indices, both of `shape`; the

@@ -60,6 +60,49 @@ Tensor index_one(Tape& t, const Tensor& x, int d) {
   return out;
 }
 
+// A copy of x; the mask as large as x, and the places of its elements as a running sum
+// (masked_scatter__cuda, launch_masked_scatter_kernel). The source's gradient is what the mask
+// selects, by a number for each dimension of every element (masked_scatter_backward).
+Tensor masked_scatter(Tape& t, const Tensor& x, const Tensor& mask, const Tensor& source) {
+  const bool trains = t.trains({&x, &source});
+  Tensor saved;
+  if (trains) saved = t.save(mask);
+  Tensor out = clone(t, x.detached());
+  const Shape whole = x.shape().as_contiguous();
+  {
+    const Tensor sums = t.empty(whole, DType::int64, MemoryCategory::temporaries);
+    Tensor spread;
+    if (!mask.shape().same_sizes(whole))
+      spread = t.empty(whole, DType::boolean, MemoryCategory::temporaries);
+    t.launch({.name = "masked_scatter_",
+              .kind = OpKind::scatter,
+              .traffic = source.bytes() + sums.bytes() * 2 + out.bytes(),
+              .kernels = 3});
+  }
+  if (!trains) return out;
+  t.record({&out},
+           {&x, &source},
+           [saved, of_source = source.shape().as_contiguous(), rank = whole.rank()](Backward& b) {
+             if (b.needs(0)) {
+               Tensor kept =
+                   b.tape.empty(b.gradient().shape().as_contiguous(), b.gradient().dtype());
+               b.tape.launch({.name = "masked_fill", .traffic = kept.bytes() * 2});
+               b.give(0, std::move(kept));
+             }
+             if (!b.needs(1)) return;
+             const std::int64_t count = of_source.numel().count();
+             const Tensor places =
+                 b.tape.empty(Shape{rank, count}, DType::int64, MemoryCategory::temporaries);
+             b.tape.launch({.name = "nonzero", .kind = OpKind::gather, .traffic = places.bytes()});
+             Tensor selected = b.tape.empty(of_source, b.gradient().dtype());
+             b.tape.launch({.name = "index",
+                            .kind = OpKind::gather,
+                            .traffic = places.bytes() + selected.bytes() * 2});
+             b.give(1, std::move(selected));
+           });
+  return out;
+}
+
 Tensor index_add(Tape& t, const Tensor& target, const Tensor& x) {
   const bool trains = t.trains({&target, &x});
   t.launch({.name = "index_add_", .kind = OpKind::scatter, .traffic = x.bytes() * 3});

@@ -67,6 +67,22 @@ std::int64_t SizeFormula::at(std::int64_t batch, std::int64_t sequence) const {
   return value <= 0.0 ? 0 : static_cast<std::int64_t>(std::ceil(value - kRounding));
 }
 
+std::vector<std::string> TracedGraph::reached() const {
+  std::vector<std::string> names;
+  for (const TracedCall& call : calls) {
+    for (const TracedEvent& event : blocks[static_cast<std::size_t>(call.block)].events) {
+      if (event.no_grad) continue;
+      for (const TracedOperand& operand : event.in) {
+        if (operand.kind == TracedOperand::Kind::parameter)
+          names.push_back(call.prefix + operand.name);
+      }
+    }
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
 std::string keep_traced_graph(TracedGraph graph, const std::string& document) {
   std::string name = name_of(document);
   Kept& all = kept();

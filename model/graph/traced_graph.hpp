@@ -90,11 +90,16 @@ struct TracedGraph {
   bool recorded = false;          // made for a config.json, of which transformers builds the model
   Images images;                  // that it was traced with
   std::int64_t image_tokens = 0;  // that each of them takes of its sequence
-  std::int64_t batch = 0;         // the only one that its sizes are of; 0: of every batch
+  // Modules that make first hidden states, of which peft wants gradients beside checkpoints.
+  std::vector<std::string> embeddings;
+  std::int64_t batch = 0;  // the only one that its sizes are of; 0: of every batch
   std::vector<NamedTensor> inputs, buffers;
   std::int32_t slots = 0;
   std::vector<TracedBlock> blocks;
   std::vector<TracedCall> calls;  // in forward order
+
+  // Names of the parameters that the loss hangs on, in their order.
+  std::vector<std::string> reached() const;
 };
 
 // A Model is a plain value that is copied freely, and names of operations live as long as the

@@ -314,6 +314,11 @@ Tensor scaled_embeddings(Tape& t, const Context& c, const Tensor& embeddings) {
   return scaled;
 }
 
+bool asks_gradients_of_embeddings(const Context& c) {
+  const bool asks = c.options.lora || c.acts(ReleaseRule::checkpointing_requires_gradient);
+  return asks && c.options.checkpointing != ActivationCheckpointing::none;
+}
+
 Tensor token_embedding(Tape& t, const Context& c, std::string_view module) {
   const auto scope = t.enter(module);
   const Tensor weight = t.module_parameter("weight");
@@ -321,10 +326,7 @@ Tensor token_embedding(Tape& t, const Context& c, std::string_view module) {
     t.tie(weight, {.first = false, .last = true, .in_place = head_gradient_is_owned(c)});
   }
   Tensor out = aten::embedding(t, Shape{c.batch, c.sequence}, weight);
-  // peft's enable_input_require_grads, which checkpointing of a frozen model needs; since 5.0
-  // checkpointing itself switches it on
-  const bool asks = c.options.lora || c.acts(ReleaseRule::checkpointing_requires_gradient);
-  if (asks && c.options.checkpointing != ActivationCheckpointing::none) t.require_grad(out);
+  if (asks_gradients_of_embeddings(c)) t.require_grad(out);
   return t.leave(scope, out);
 }
 

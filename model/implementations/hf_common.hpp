@@ -133,6 +133,9 @@ bool head_gradient_is_owned(const Context& c);
 bool is_tied_here(const Context& c);
 // The logits that a pipeline's last stage keeps of earlier micro-batches.
 void keep_logits(GraphAssembler& assembler, const Context& c);
+// enable_input_require_grads: peft's, where a frozen model has checkpoints; since transformers 5.0
+// checkpointing itself switches it on.
+bool asks_gradients_of_embeddings(const Context& c);
 // nn.Embedding of the tokens; the gradient can go up to it where peft asks for that.
 Tensor token_embedding(Tape& t, const Context& c, std::string_view module);
 // A variable of the model's forward() that lives until its layers have run: inputs_embeds,

@@ -192,6 +192,7 @@ class Player {
   void leave(const TracedEvent& e) {
     Open open = std::move(open_.back());
     open_.pop_back();
+    if (e.tensor >= 0 && values_.lets_gradients_in(e.name)) t_.require_grad(values_.at(e.tensor));
     if (open.scope < 0) return;
     Tensor out;
     if (e.tensor >= 0) out = std::move(values_.at(e.tensor));

@@ -152,6 +152,9 @@ void reduce(Call& call, bool mean) {
     return call.give(aten::mean_last(call.t, x));
   }
   Tensor out = call.t.empty(shape, call.dtype());
+  Tensor counted;  // truths are made numbers first (ReduceOps.cpp make_reduction)
+  if (x.dtype() == DType::boolean)
+    counted = call.t.empty(x.shape().as_contiguous(), call.dtype(), MemoryCategory::temporaries);
   call.t.launch({.name = call.e.name,
                  .kind = OpKind::reduction,
                  .traffic = aten::distinct_bytes(x) + out.bytes()});
@@ -222,6 +225,17 @@ void linear(Call& call) {
   call.give(aten::view(call.t, out, call.shape()));
 }
 
+// What the sum over everything but the channels takes beside its result, where these are innermost,
+// as of patches that become rows.
+Tensor channel_sum_buffer(Tape& t, const Tensor& gradient) {
+  const Shape& shape = gradient.shape();
+  if (shape.stride(1) != 1 || shape.size(1) == 0) return {};
+  const std::int64_t rows = shape.numel().count() / shape.size(1);
+  const Bytes bytes = row_sum_buffer(t.reduction_gpu(), rows, shape.size(1), gradient.dtype());
+  if (bytes == Bytes::zero()) return {};
+  return t.empty(Shape{bytes.count()}, DType::uint8, MemoryCategory::temporaries);
+}
+
 // As a product of its patches by its kernels, without a workspace; forward, and for each gradient.
 void convolution(Call& call) {
   const Tensor &x = call.x(0), &weight = call.x(1);
@@ -262,6 +276,7 @@ void convolution(Call& call) {
           gradient(1, w);
           if (b.needs(2)) {
             Tensor sum = b.tape.empty(bias_shape, dtype);
+            const Tensor buffer = channel_sum_buffer(b.tape, b.gradient());
             b.tape.launch(
                 {.name = "sum", .kind = OpKind::reduction, .traffic = b.gradient().bytes()});
             b.give(2, std::move(sum));
@@ -301,11 +316,7 @@ void softmax(Call& call) {
 void embedding(Call& call) {
   if (call.x(1).shape().rank() > 2) return play_general(call);
   Tensor out = aten::embedding(call.t, call.x(1), call.x(0));
-  // peft's enable_input_require_grads: without it reentrant checkpoints of a frozen model have no
-  // gradient to begin with.
-  const GraphOptions& options = call.v.c.options;
-  if (call.v.is_token_embedding(call.e) && options.lora &&
-      options.checkpointing != ActivationCheckpointing::none)
+  if (call.v.is_token_embedding(call.e) && hf::asks_gradients_of_embeddings(call.v.c))
     call.t.require_grad(out);
   call.give(std::move(out));
 }
@@ -434,6 +445,8 @@ constexpr std::array kOperations = {
     Row{"max", [](Call& k) { k.e.out.size() == 2 ? play_topk(k) : play_general(k); }},
     Row{"sort", play_sort},
     Row{"index", play_index},
+    Row{"masked_scatter",
+        [](Call& k) { k.give(aten::masked_scatter(k.t, k.x(0), k.x(1), k.x(2))); }},
     Row{"add_",
         [](Call& k) {
           k.in.size() == 2 && one_float_type(k) ? k.give(aten::add_in_place(k.t, k.x(0), k.x(1)))

@@ -1,5 +1,7 @@
 #include "model/implementations/traced_values.hpp"
 
+#include <algorithm>
+
 namespace zeroplan {
 
 Tensor TracedValues::of(const TracedOperand& operand) {
@@ -53,6 +55,12 @@ bool TracedValues::is_token_embedding(const TracedEvent& event) const {
     }
   }
   return false;
+}
+
+bool TracedValues::lets_gradients_in(const std::string& module) const {
+  const std::vector<std::string>& all = graph_.embeddings;
+  return hf::asks_gradients_of_embeddings(c) &&
+         std::find(all.begin(), all.end(), module) != all.end();
 }
 
 void TracedValues::drop(std::int32_t root) {

@@ -35,6 +35,8 @@ class TracedValues {
   }
   // Whether it is the first lookup of the model, whose result peft lets gradients go up to.
   bool is_token_embedding(const TracedEvent& event) const;
+  // Whether what a module returns requires a gradient, whatever it was made of.
+  bool lets_gradients_in(const std::string& module) const;
 
   Tape& t;
   const hf::Context& c;

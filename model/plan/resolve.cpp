@@ -574,6 +574,14 @@ std::vector<EngineParameter> engine_parameters(const Plan& plan) {
   std::vector<EngineParameter> result = engine_parameters(
       *plan.model, plan.workload.frontend, plan.ds_config.text(Knob::optimizer_type).has_value());
   const Workload& workload = plan.workload;
+  const TracedGraph* traced = traced_graph_of(*plan.model);
+  if (traced != nullptr && workload.method == Method::full) {
+    const std::vector<std::string> reached = traced->reached();
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      const std::string& name = plan.model->parameters[i].name;
+      result[i].used = std::binary_search(reached.begin(), reached.end(), name);
+    }
+  }
   if (runs_deepspeed(workload)) {
     // To DeepSpeed a weight in four bits is a frozen tensor of so many bytes; what its scales take
     // no engine sees (step_work.cpp).

@@ -191,6 +191,9 @@ std::vector<Phrase> beyond_form(const Plan& plan, Form form) {
     reasons.emplace_back("a loop of one's own: these tools train by transformers' Trainer");
   }
   const bool by_trl = form == Form::trl || form == Form::shell || form == Form::sbatch;
+  if (plan.workload.images.count > 0) {
+    reasons.emplace_back("images, which each tool reads from data of its own (a kit's train.py)");
+  }
   if (plan.trainer != nullptr && !by_trl) {
     reasons.emplace_back("a trainer with other models beside the trained one, which is TRL's");
   }

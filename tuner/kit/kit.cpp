@@ -8,7 +8,9 @@
 #include "base/diagnostic.hpp"
 #include "base/embedded.hpp"
 #include "base/written_names.hpp"
+#include "model/families/freeze.hpp"
 #include "model/families/hf_config.hpp"
+#include "model/families/traced_document.hpp"
 #include "model/hardware/hostfile.hpp"
 #include "model/plan/software_sets.hpp"
 #include "tuner/kit/form_settings.hpp"
@@ -64,6 +66,7 @@ constexpr std::array kOfAccelerate = {Source{"run.sh", "run_accelerate.sh.in", t
                                       Source{"train.py", "train.py", true},
                                       Source{"common.py", "common.py"},
                                       Source{"measurement.py", "measurement.py"}};
+constexpr std::array kOfImages = {Source{"images.py", "images.py"}};
 
 void add(std::span<const Source> sources, const KitValues& values, std::vector<KitFile>& files) {
   for (const Source& source : sources) {
@@ -134,9 +137,15 @@ void set_rate(const Json& run, Json& config) {
   if (rate != nullptr && rate->is_number()) *rate = *run.find("learning_rate");
 }
 
+// A part of the document that a class with images was traced to; null for every other model.
+const Json* of_document(const Json& model, std::string_view key) {
+  return is_traced_document(model) ? model.find(key) : nullptr;
+}
+
 // With the classes that transformers takes from files beside it, where it has none of its own.
 Json model_config(const Plan& plan, const Json& scenario) {
   const Json& model = *scenario.find("model");
+  if (const Json* own = of_document(model, "config")) return *own;
   Json config = model.is_object() ? model : config_of_name(model.as_string());
   const OwnCode* code = own_code_of(*plan.whole_model);
   if (code == nullptr || config.find("auto_map") != nullptr) return config;
@@ -165,6 +174,9 @@ std::vector<KitFile> make_kit(const Plan& plan,
   const Json run = training_document(plan, own);
   Json planned = scenario;
   if (Json* config = planned.find("ds_config")) set_rate(run, *config);
+  if (const std::string& said = plan.workload.freeze; !said.empty()) {
+    planned["workload"]["freeze"] = frozen_modules(*plan.model, said);
+  }
   Json config = emit(written_ds_config(plan));
   set_rate(run, config);
   files.push_back({"scenario.json", planned.dump(2) + "\n"});
@@ -176,6 +188,9 @@ std::vector<KitFile> make_kit(const Plan& plan,
   const bool scripts = plan.workload.engine != TrainingEngine::embedded && beyond_kit(plan).empty();
   if (!scripts && kit_forms(plan).empty()) return files;
   files.push_back({"model/config.json", model_config(plan, scenario).dump(2) + "\n"});
+  if (const Json* images = of_document(*scenario.find("model"), "preprocessor_config")) {
+    files.push_back({"model/preprocessor_config.json", images->dump(2) + "\n"});
+  }
   add_forms(plan, own, rate, files);
   files.push_back({"requirements.txt", requirements_text(plan)});
   files.push_back({"hostfile", hostfile_text(plan.cluster)});
@@ -184,6 +199,7 @@ std::vector<KitFile> make_kit(const Plan& plan,
     files.push_back({"training.json", run.dump(2) + "\n"});
     const KitValues values = kit_values(plan);
     add(scripts_of(plan), values, files);
+    if (plan.workload.images.count > 0) add(kOfImages, values, files);
     add(kForContainers, values, files);
   }
   for (KitFile& file : files) file.path = kit_path(plan, file.path);

@@ -83,6 +83,10 @@ std::vector<Phrase> beyond_trainer(const Plan& plan) {
   if ((plan.trainer != nullptr || plan.beside != nullptr) && !trains_with_trl(plan)) {
     reasons.emplace_back("a trainer with other models beside the trained one, which is TRL's");
   }
+  if (plan.trainer != nullptr && work.images.count > 0) {
+    reasons.emplace_back(
+        "images under TRL's trainers of answers (the Trainer's script takes them)");
+  }
   if (!work.lora.sub_targets.empty()) reasons.emplace_back("adapters on parts of a projection");
   add_parallel(plan, reasons);
   if (starts_with_accelerate(plan)) add_hybrid_groups(plan, reasons);

@@ -216,6 +216,18 @@ void stages(const Plan& plan, Phrase& page) {
       plan.workload.gradient_accumulation_steps));
 }
 
+void images(const Plan& plan, Phrase& page) {
+  const Images& images = plan.workload.images;
+  if (images.count == 0) return;
+  page.append(phrase(
+      "\nEach row of --data FILE.jsonl is a sequence: \"images\" names {} files, which are made "
+      "{}x{}, and in \"text\" the processor's own mark stands where each belongs. --tokenizer DIR "
+      "names the folder of that processor. Without --data pictures are blank.\n",
+      images.count,
+      images.width,
+      images.height));
+}
+
 // How long it runs and what it leaves.
 void run_of(const Plan& plan, double learning_rate, Phrase& page) {
   const auto save = predict_checkpoint(plan);
@@ -255,6 +267,7 @@ void start(const Plan& plan, double learning_rate, Phrase& page) {
     page += "```\n";
   }
   run_of(plan, learning_rate, page);
+  images(plan, page);
   page += "\nA script of your own is told the same by:\n\n```\n";
   page.append(trainer_lines(plan));
   page += "```\n";

@@ -144,6 +144,10 @@ std::string pinned_packages(const Plan& plan, const char* separator) {
     add("bitsandbytes", "");
   }
   if (plan.workload.fused_loss) add("liger-kernel", "");
+  if (plan.workload.images.count > 0) {
+    add("torchvision", "");
+    add("pillow", "");
+  }
   if (plan.workload.attention == Attention::flash) add("flash-attn", "");
   if (plan.workload.linear_attention == LinearAttention::fla) add("flash-linear-attention", "");
   if (plan.workload.linear_attention == LinearAttention::mamba_ssm) {

@@ -25,6 +25,7 @@ def begin():
     imports.after("deepspeed.ops.op_builder.builder", _op_builder)
     imports.after("deepspeed.runtime.zero.utils", _zero_utils)
     imports.after("transformers.modeling_utils", _modeling)
+    imports.after("transformers.image_processing_utils", _processors)
     imports.after("transformers.trainer", _trainer)
     imports.after("torch.nn.parallel.distributed", _ddp)
     imports.after("torch.distributed.fsdp", _fsdp)
@@ -88,6 +89,12 @@ def _modeling(module):
     from . import facts
 
     facts.watch_models(module.PreTrainedModel)
+
+
+def _processors(module):
+    from . import pictures
+
+    pictures.watch(module.BaseImageProcessor)
 
 
 def _trainer(module):

@@ -11,7 +11,8 @@ def install(torch, values):
         with torch._C.DisableTorchFunction():
             torch.cuda.current_stream().synchronize()  # the host waits for the count
             # As torch's: an index behind the other in memory.
-            if not values.is_small(tensor):
+            spread = tensor.dtype is torch.bool and tensor.untyped_storage().nbytes() <= values.most_whole
+            if not spread and not values.is_small(tensor):
                 return torch.empty((tensor.dim(), 0), dtype=torch.int64, device=tensor.device).t()
             found = values.of_host(tensor).nonzero().t().contiguous()
             made = torch.empty(found.shape, dtype=torch.int64, device=tensor.device)

@@ -7,7 +7,7 @@ import os
 import sys
 import weakref
 
-from . import records
+from . import pictures, records
 
 _said = set()
 
@@ -93,6 +93,8 @@ def _note_model(model, args, kwargs):
     counts = [(getattr(p, "ds_numel", p.numel()), p.requires_grad) for p in model.parameters()]
     once("parameters", sum(count for count, _ in counts))
     once("trainable", sum(count for count, trained in counts if trained))
+    if "lora" not in _said and not all(trained for _, trained in counts):
+        once("frozen", _frozen(model))
     dtypes = {str(p.dtype).replace("torch.", "") for p in model.parameters()}
     once("parameter_dtypes", sorted(dtypes))
     # transformers 5.23 renamed it, and warns of the old name.
@@ -110,19 +112,52 @@ def _note_model(model, args, kwargs):
         once("mixed_precision", str(torch.get_autocast_gpu_dtype()).replace("torch.", ""))
 
 
+def _frozen(model):
+    """The outermost modules and parameters that are not trained."""
+    names, seen = [], set()
+
+    def look(module, prefix):
+        own = [(name, part) for name, part in module.named_parameters(recurse=False) if id(part) not in seen]
+        seen.update(id(part) for _, part in own)
+        names.extend(prefix + name for name, part in own if not part.requires_grad)
+        for name, child in module.named_children():
+            parts = [part for part in child.parameters() if id(part) not in seen]
+            if parts and not any(part.requires_grad for part in parts):
+                names.append(prefix + name)
+                seen.update(map(id, parts))
+            elif parts:
+                look(child, prefix + name + ".")
+
+    look(model, "")
+    return names
+
+
+def _note_images(args, kwargs):
+    """Where the class is given some: how many and how large, as its processor was shown them; nothing where that was another process's."""
+    shape = _ids_shape(args, kwargs)
+    if kwargs.get("pixel_values") is not None and shape is not None:
+        once("images", pictures.in_each(shape[0]) or [])
+
+
 def watch_models(base):
     import torch
 
     call = base.__call__
+    within = []  # models that run: a part of one is no model of its own
 
     @functools.wraps(call)
     def __call__(self, *args, **kwargs):
         # What from_pretrained returns is in its mode for inference, and is trained so by who forgets it.
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and not within:
             if "model" not in _said:
                 _note_model(self, args, kwargs)
+            _note_images(args, kwargs)
             _note_batch(_ids_shape(args, kwargs))
-        return call(self, *args, **kwargs)
+        within.append(self)
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            within.pop()
 
     base.__call__ = __call__
 

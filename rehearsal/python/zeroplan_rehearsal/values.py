@@ -12,7 +12,7 @@ import os
 from . import gpu, counts, timing, unknown
 from .host import NAMES, PASSES, Host
 
-MOST_WHOLE = 1 << 20  # elements
+MOST_WHOLE = 1 << 23  # elements
 MOST_FLOAT = 64
 _COPIED_BYTES = 65536  # what the libraries copy themselves: kMostCopied in libraries/gpu/record.hpp
 _ZEROED_BYTES = 8 * MOST_FLOAT
@@ -39,6 +39,7 @@ def _is_in_place(name):
 class _Values:
     def __init__(self, torch):
         self.torch = torch
+        self.most_whole = MOST_WHOLE
         self.whole = {torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool}
 
     def is_small(self, tensor):
@@ -89,8 +90,8 @@ class _Values:
         tensor = self.torch.Tensor
         return isinstance(value, tensor) and value.is_cuda and self.is_small(value) and not unknown.is_unknown(value)
 
-    def to_card(self, done):
-        made = self.torch.empty(done.shape, dtype=done.dtype, device="cuda")
+    def to_card(self, done, most):
+        made = self.torch.empty(most, dtype=done.dtype, device="cuda").resize_(done.shape)
         if made.numel() > 0:
             self.of_host(made).copy_(done)
         return made
@@ -108,16 +109,14 @@ class _Values:
             func(self.of_host(tensor), host_index, host_value)
 
     def shaped(self, func, name, args, kwargs):
-        """The result of a function whose shape depends on known values; None where it is none."""
+        """The result of a function whose shape depends on known values, in memory for as many elements as it was given; None
+        where it is none. Its own kernel would read how many there are from memory that nobody wrote."""
         torch = self.torch
         if not args or not all(self.has_values(a) for a in args if isinstance(a, torch.Tensor)):
             return None
-        try:
-            func(*args, **kwargs)  # for what it allocates
-        except RuntimeError:  # so many results as nobody has counted
-            pass
         done = func(*[self.of_host(a) if isinstance(a, torch.Tensor) else a for a in args], **kwargs)
-        return tuple(map(self.to_card, done)) if isinstance(done, tuple) else self.to_card(done)
+        most = max(a.numel() for a in args if isinstance(a, torch.Tensor))
+        return tuple(self.to_card(one, most) for one in done) if isinstance(done, tuple) else self.to_card(done, most)
 
     def answer(self, out, name, args):
         """Whether the numbers of a tensor without values are finite: true where this is such a question."""
@@ -188,28 +187,34 @@ def _note_host_pass(out, name):
         gpu.note("cpu", str(2 * out.numel() * out.element_size()))
 
 
-def _follow_into_hooks(torch, mode):
-    """Hooks of gradients run without the modes of the thread that called backward: DeepSpeed asks there for overflows."""
+def _follow_backward(torch, mode):
+    """A backward pass runs without the modes of the thread that called it: DeepSpeed asks for overflows in hooks of gradients,
+    and a layer that is computed again reads the sizes of its images."""
+    import torch.utils.checkpoint
+
     is_on = torch._C._len_torch_function_stack
 
-    def wrapped(register):
-        @functools.wraps(register)
-        def registers(self, hook):
-            @functools.wraps(hook)
-            def inside(*args):
-                if is_on() or not _kept:
-                    return hook(*args)
-                with mode:
-                    return hook(*args)
+    def inside(function):
+        @functools.wraps(function)
+        def followed(*args, **kwargs):
+            if is_on() or not _kept:
+                return function(*args, **kwargs)
+            with mode:
+                return function(*args, **kwargs)
 
-            return register(self, inside)
-
-        return registers
+        return followed
 
     for name in ("register_hook", "register_post_accumulate_grad_hook"):
         register = getattr(torch.Tensor, name, None)  # the second since torch 2.1
         if register is not None:
-            setattr(torch.Tensor, name, wrapped(register))
+            setattr(torch.Tensor, name, functools.wraps(register)(lambda self, hook, register=register: register(self, inside(hook))))
+    checkpoint = torch.utils.checkpoint.checkpoint
+
+    @functools.wraps(checkpoint)
+    def checkpoints(function, *args, **kwargs):
+        return checkpoint(inside(function), *args, **kwargs)
+
+    torch.utils.checkpoint.checkpoint = checkpoints
 
 
 def leave(torch):
@@ -285,5 +290,5 @@ def install(torch):
     mode.__enter__()
     _kept.append(mode)
     torch._zeroplan_rehearsal = mode  # as long as torch is there; compiling.py takes it away for a while
-    _follow_into_hooks(torch, mode)
+    _follow_backward(torch, mode)
     timing.calibrate(torch)

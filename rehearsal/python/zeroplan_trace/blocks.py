@@ -1,6 +1,9 @@
 """The events of one pass as blocks: the layers of lists of modules, and what runs between them. Equal blocks are written once."""
 
 import json
+import sys
+
+import torch
 
 _ALIASES = ("view", "_unsafe_view", "transpose", "t", "permute", "unsqueeze", "squeeze", "expand", "slice", "select", "split",
             "split_with_sizes", "unbind", "detach", "alias", "contiguous", "reshape", "as_strided", "lift_fresh", "unfold", "diagonal",
@@ -14,15 +17,23 @@ def dtype_name(dtype, model_dtype):
     return "model" if dtype == model_dtype else _DTYPES.get(str(dtype).rsplit(".", 1)[-1], str(dtype).rsplit(".", 1)[-1])
 
 
+def _checkpointed(model):
+    """The class of what transformers checkpoints; any module where the model has none of it."""
+    layers = sys.modules.get("transformers.modeling_layers")
+    kind = getattr(layers, "GradientCheckpointingLayer", torch.nn.Module)
+    return kind if any(isinstance(module, kind) for module in model.modules()) else torch.nn.Module
+
+
 def layer_names(model):
-    """Modules that are called one after the other: children of the outermost lists of modules."""
+    """Modules that are called one after the other: children of the outermost lists of modules, as far as the class checkpoints them."""
     found = []
+    layer = _checkpointed(model)
     for name, module in model.named_modules():
         kind = type(module).__name__
         if kind not in ("ModuleList", "Sequential") or any(name.startswith(layer + ".") for layer in found):
             continue
         children = list(module.named_children())
-        whole = [child for _, child in children if next(child.children(), None) is not None]
+        whole = [child for _, child in children if next(child.children(), None) is not None and isinstance(child, layer)]
         if len(whole) != len(children) or len(children) < (1 if kind == "ModuleList" else 2):
             continue
         prefix = name + "." if name else ""

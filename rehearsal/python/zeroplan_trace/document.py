@@ -1,6 +1,7 @@
 """zeroplan.graph/1 of a model."""
 
 import fnmatch
+import json
 import platform
 
 import torch
@@ -170,6 +171,15 @@ def _converted(model):
     return sorted(target for target in targets if any(target in name for name in names))
 
 
+def _input_embeddings(model):
+    """Modules whose output requires a gradient where adapters are trained beside checkpoints: towers have some, too, from some release on."""
+    before = {name: len(module._forward_hooks) for name, module in model.named_modules()}
+    model.enable_input_require_grads()
+    names = [name for name, module in model.named_modules() if len(module._forward_hooks) > before[name]]
+    model.disable_input_require_grads()
+    return names
+
+
 def document_and_shapes(traced, options, batches=None, sequences=None, like=None, at=0):
     """The document, and the shape of every tensor by its number; at the usual batches and sequences where none are given.
 
@@ -217,7 +227,11 @@ def document_and_shapes(traced, options, batches=None, sequences=None, like=None
         "calls": made.calls,
     }
     if images is not None:
-        result["images"] = {"count": images.count, "width": images.size[0], "height": images.size[1], "tokens": images.tokens}
+        result["images"] = {"count": images.count, "width": images.size[0], "height": images.size[1], "tokens": images.tokens, "token": images.token}
+        # What a kit's program builds the model and its batches of.
+        result["embeddings"] = _input_embeddings(model)
+        result["config"] = traced.config.to_diff_dict()
+        result["preprocessor_config"] = json.loads(images.processor.to_json_string())
     elif len(called := called_layers(result)) == 2:  # of an encoder and of a decoder
         shape["encoder_layers"], shape["layers"] = called.values()
     elif list(called.values()) == [getattr(traced.config, "decoder_layers", None)]:  # of a decoder alone

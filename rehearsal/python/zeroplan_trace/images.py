@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import tempfile
 
 import torch
 
@@ -24,7 +25,9 @@ def _processor(config, folder):
     if name is None:
         raise Problem("a class with an image processor in transformers", config.model_type, "")
     kind = getattr(transformers, name)
-    return kind(**_said(kind(), config.vision_config))
+    with tempfile.TemporaryDirectory() as place:  # read as programs read it, which decides which library makes images of it
+        kind(**_said(kind(), config.vision_config)).save_pretrained(place)
+        return auto.AutoImageProcessor.from_pretrained(place)
 
 
 def _said(usual, vision):

@@ -9,12 +9,15 @@ import contextlib
 import inspect
 import json
 import os
+import re
 import sys
 import tempfile
+import types
 
 import torch
 import transformers
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -32,7 +35,12 @@ class Run:
         method = self.workload["method"] if isinstance(self.workload["method"], dict) else {}
         self.four_bits = method.get("qlora")
         self.lora = method.get("lora") or self.four_bits
-        self.config = transformers.AutoConfig.for_model(**self.scenario["model"])
+        self.images, self.has_images = None, "images" in self.workload
+        if self.has_images:  # a model with them is named by its traced document, and fed as by a kit
+            sys.path.insert(0, os.path.join(HERE, "..", "..", "..", "configs", "kit"))
+            with open(os.path.join(HERE, "matrix", self.scenario["model"])) as file:
+                self.scenario["model"] = json.load(file)
+        self.config = transformers.AutoConfig.for_model(**self.scenario["model"].get("config", self.scenario["model"]))
         self.config.use_cache = self.config.get_text_config().use_cache = False
         # Before anything of stage 3 is set up, under which weights would be saved in parts.
         self.checkpoint_folder = self.save_weights() if self.four_bits else None
@@ -51,7 +59,7 @@ class Run:
             text = type(self.config) in transformers.AutoModelForSeq2SeqLM._model_mapping
             return transformers.AutoModelForSeq2SeqLM if text else transformers.AutoModelForSpeechSeq2Seq
         several = "ForConditionalGeneration" in name and hasattr(self.config, "vision_config")
-        return transformers.AutoModelForImageTextToText if several else transformers.AutoModelForCausalLM
+        return transformers.AutoModelForImageTextToText if several or self.has_images else transformers.AutoModelForCausalLM
 
     def model(self, dtype):
         kind = self.kind()
@@ -64,10 +72,17 @@ class Run:
 
         if self.four_bits:
             return self.with_adapters(self.quantized(dtype)).train()
+        if self.has_images:
+            from images import draw_nothing_of_nothing
+
+            draw_nothing_of_nothing()
         try:
             model = made(attn_implementation=self.workload.get("attention", "sdpa"))
         except ValueError:  # a class without that attention
             model = made(attn_implementation="eager")
+        if self.has_images:
+            self.freeze(model)
+            self.images = self.with_images(model)
         return self.with_adapters(model).train() if self.lora else model.train()
 
     def quantized(self, dtype):
@@ -108,8 +123,29 @@ class Run:
             if reentrant:
                 model.enable_input_require_grads()
 
+    def with_images(self, model):
+        """Rows of a kit, whose pictures are blank."""
+        from images import TextWithImages
+
+        folder = tempfile.mkdtemp()
+        for name, said in (("config", self.config.to_diff_dict()), ("preprocessor_config", self.scenario["model"]["preprocessor_config"])):
+            with open(os.path.join(folder, name + ".json"), "w") as file:
+                json.dump(said, file)
+        return TextWithImages(types.SimpleNamespace(model=folder, data=None), self.scenario, model)
+
+    def freeze(self, model):
+        parts = {"vision": ("vis", "merger|projector|connector"), "projector": ("merger|projector|connector", "")}
+        for name, parameter in model.named_parameters():
+            for said in filter(None, self.workload.get("freeze", "").split(",")):
+                within, without = parts[said]
+                if re.search(within, name) and not (without and re.search(without, name)):
+                    parameter.requires_grad_(False)
+
     def inputs(self):
         rows, tokens = self.batch
+        if self.images:
+            made = self.images.sequences(rows, 0, None)
+            return {name: value.cuda() for name, value in self.images.collate([made[i] for i in range(rows)]).items()}
         shape = rows, next(self.lengths, tokens)
         text = self.config.get_text_config()
         ids = torch.randint(0, text.vocab_size, shape, dtype=torch.int64).cuda()
@@ -237,7 +273,7 @@ class Run:
 
     def trainer(self):
         rows, length = 1 << 16, self.batch[1]
-        vocabulary = self.config.vocab_size
+        vocabulary = self.config.get_text_config().vocab_size
 
         class Tokens(torch.utils.data.Dataset):
             def __len__(self):
@@ -256,11 +292,14 @@ class Run:
         if self.lora:
             more["label_names"] = ["labels"]
         arguments = transformers.TrainingArguments(
+            remove_unused_columns=not self.has_images,
             output_dir=self.program.get("output", "trainer_output"), per_device_train_batch_size=self.batch[0],
             gradient_accumulation_steps=self.micro_batches, max_steps=self.steps, report_to=[], save_strategy="no",
             logging_steps=100, **more)
         model = self.model(self.dtype if self.engine == "deepspeed" or self.lora else torch.float32)
-        transformers.Trainer(model=model, args=arguments, train_dataset=Tokens()).train()
+        data = self.images.sequences(rows, 0, None) if self.images else Tokens()
+        collator = {"data_collator": self.images.collate} if self.images else {}
+        transformers.Trainer(model=model, args=arguments, train_dataset=data, **collator).train()
 
 
 def main():
