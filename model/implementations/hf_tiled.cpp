@@ -5,8 +5,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
-
-#include <fmt/format.h>
+#include <vector>
 
 #include "model/implementations/implementations.hpp"
 
@@ -190,19 +189,19 @@ bool is_gated_mlp(const TracedBlock& block, std::size_t entered) {
   const TracedEvent& module = block.events[entered];
   if (module.kind != TracedEvent::Kind::enter || module.tensor < 0 || !module.name.ends_with("mlp"))
     return false;
-  std::string done;
+  std::vector<std::string_view> done;  // projections that are entered, and operations
   const std::size_t end = end_of_module(block, entered);
   for (std::size_t i = entered + 1; i < end; ++i) {
     const TracedEvent& e = block.events[i];
-    if (e.kind == TracedEvent::Kind::operation) done += " " + e.name;
     const std::string_view inner = std::string_view(e.name).substr(e.name.rfind('.') + 1);
     const bool projects = inner == kGate || inner == kUp || inner == kDown;
-    if (e.kind == TracedEvent::Kind::enter && projects) done += " " + std::string(inner) + ":";
+    if (e.kind == TracedEvent::Kind::operation) done.push_back(e.name);
+    if (e.kind == TracedEvent::Kind::enter && projects) done.push_back(inner);
   }
-  constexpr std::array kActivations{"silu", "gelu", "relu"};
-  return std::any_of(kActivations.begin(), kActivations.end(), [&](const char* activation) {
-    return done ==
-           fmt::format(" {}: linear {} {}: linear mul {}: linear", kGate, activation, kUp, kDown);
+  constexpr std::array<std::string_view, 3> kActivations{"silu", "gelu", "relu"};
+  return std::any_of(kActivations.begin(), kActivations.end(), [&](std::string_view activation) {
+    return done == std::vector<std::string_view>{
+                       kGate, "linear", activation, kUp, "linear", "mul", kDown, "linear"};
   });
 }
 

@@ -180,6 +180,8 @@ class Class:
         PretrainedConfig.__getattr__ = missing
         try:
             usual = modules({})
+        except Exception:  # of a class that wants a value in the place of a null, or another one than its default
+            return {}
         finally:
             del PretrainedConfig.__getattr__
         found = {}
@@ -333,6 +335,8 @@ class Class:
             of_config(self.config(self.few), self.options)
         except ValueError:
             return False
+        except Exception:  # of its defaults, under every attention
+            return True
         finally:
             self.options.attention = before
         return True
@@ -411,21 +415,7 @@ class Class:
             return self.error(dict(values, **{key: values[key] + 1}), set(values) - self.made) is None
 
         asked = set(self.follows) - {self.layers_key, *self.stacks} - self.made
-        same = {key: self.follows[key] for key in asked if not runs(key) and self.follows[key] not in asked}
-        return {**same, **self._as_wide()}
-
-    def _as_wide(self):
-        """Widths that are the hidden size by default and without which the class has modules more: projections to it."""
-        from .models import of_config
-
-        def modules(said):
-            return [name for name, _ in of_config(self.config({**self.few, **said}), self.options).model.named_modules()]
-
-        width, found = self.text + "hidden_size", {}
-        for key in [key for key, value in self.defaults.items() if key == self.text + "embedding_size" and value == self.defaults.get(width)]:
-            if modules({key: self.defaults[key] // 2}) != modules({}):
-                found[key] = width
-        return found
+        return {key: self.follows[key] for key in asked if not runs(key) and self.follows[key] not in asked}
 
     def _reads_head_dim(self):
         """Whether the class reads a head_dim that its config does not have by default."""
