@@ -151,7 +151,8 @@ TEST_CASE("ranks share a traced model's sequence as they share the family's") {
 TEST_CASE("a traced model's feed-forward runs by tiles as the family's does") {
   for (const char* name : {"llama", "qwen3"}) {
     REQUIRE(has_tiled_mlp(traced(name)));
-    for (const auto checkpointing : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
+    for (const auto checkpointing :
+         {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
       GraphOptions options = options_of(1, 4096);
       options.tiled_mlp = true;
       options.checkpointing = checkpointing;
