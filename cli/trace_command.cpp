@@ -14,6 +14,8 @@
 #include "model/families/hf_config.hpp"
 #include "model/graph/traced_graph.hpp"
 #include "model/implementations/traced_operations.hpp"
+#include "model/plan/plan.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "rehearsal/process.hpp"
 #include "rehearsal/rehearse.hpp"
 #include "rehearsal/torch_install.hpp"

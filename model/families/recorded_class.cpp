@@ -655,7 +655,7 @@ std::vector<std::string> recorded_types() {
   for (const EmbeddedFile& file : embedded_files()) {
     if (!file.path.starts_with(kFolder)) continue;
     const std::string_view name = file.path.substr(kFolder.size());
-    types.emplace(name.substr(0, std::min(name.find("+"), name.size() - kEnd.size())));
+    types.emplace(name.substr(0, std::min(name.find('+'), name.size() - kEnd.size())));
   }
   return {types.begin(), types.end()};
 }
