@@ -7,10 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/implementations/implementations.hpp"
-
-namespace zeroplan {
-namespace hf {
+namespace zeroplan::hf {
 
 namespace {
 
@@ -205,13 +202,11 @@ bool is_gated_mlp(const TracedBlock& block, std::size_t entered) {
   });
 }
 
-}  // namespace hf
-
-bool has_tiled_mlp(const Model& model) {
+bool has_gated_mlp(const Model& model) {
   if (const TracedGraph* traced = traced_graph_of(model)) {
     const auto has = [](const TracedBlock& block) {
       for (std::size_t i = 0; i < block.events.size(); ++i) {
-        if (hf::is_gated_mlp(block, i)) return true;
+        if (is_gated_mlp(block, i)) return true;
       }
       return false;
     };
@@ -219,7 +214,7 @@ bool has_tiled_mlp(const Model& model) {
   } else {
     const std::string& family = model.implementation_family;
     const bool gated = family == "llama" || family == "decoder";
-    if (!gated || !hf::is_one_kernel(model.shape.activation)) return false;
+    if (!gated || !is_one_kernel(model.shape.activation)) return false;
   }
   return std::any_of(
       model.parameters.begin(), model.parameters.end(), [](const Parameter& parameter) {
@@ -227,4 +222,4 @@ bool has_tiled_mlp(const Model& model) {
       });
 }
 
-}  // namespace zeroplan
+}  // namespace zeroplan::hf

@@ -23,6 +23,9 @@ std::int64_t mlp_tiles(std::int64_t tokens, std::int64_t hidden);
 // tests/unit/model/implementations/graph_tiled_test.cpp.
 Tensor tiled_gated_mlp(Tape& t, const Tensor& x);
 
+// Whether layers of the model are of that kind, with weights that are not quantised.
+bool has_gated_mlp(const Model& model);
+
 // Whether the module that a traced block enters at that event is such a feed-forward.
 bool is_gated_mlp(const TracedBlock& block, std::size_t entered);
 

@@ -11,6 +11,7 @@
 #include "model/implementations/hf_chunk_scan.hpp"
 #include "model/implementations/hf_delta_rule.hpp"
 #include "model/implementations/hf_mamba_ssm.hpp"
+#include "model/implementations/hf_tiled.hpp"
 #include "model/implementations/traced.hpp"
 
 namespace zeroplan {
@@ -149,6 +150,8 @@ LinearAttention kernels_of(const Model& model) {
   if (has(hf::kDeltaRule)) return LinearAttention::fla;
   return has(hf::kSplitScan) ? LinearAttention::mamba_ssm : LinearAttention::torch;
 }
+
+bool has_tiled_mlp(const Model& model) { return hf::has_gated_mlp(model); }
 
 // transformers hands its attention interface whole heads, from which UlyssesSPAttentionHF exchanges
 // them (runtime/sequence_parallel/ulysses_sp.py).
