@@ -127,14 +127,16 @@ std::optional<LongestSequence> longest(const Question& question, const PredictOp
 
 // The longest sequences that as many GPUs of a node share as the model allows; nothing where none
 // can.
-void add_shared(LongestSequences& found, const Scenario& base, const PredictOptions& options) {
+void add_shared(LongestSequences& found,
+                const Scenario& base,
+                std::int64_t gpus_per_node,
+                const PredictOptions& options) {
   if (base.find(ScenarioKey::sequence_parallel) != nullptr) return;
-  const Question alone = ask(base);
   std::int64_t longest_alone = 0;
   for (const auto* one : {&found.plain, &found.with_packages}) {
     if (*one) longest_alone = std::max(longest_alone, (*one)->best.tokens);
   }
-  for (std::int64_t ranks = alone.prepared.cluster->gpus_per_node(); ranks > 1; ranks /= 2) {
+  for (std::int64_t ranks = gpus_per_node; ranks > 1; ranks /= 2) {
     Scenario shared = found.packages.any() ? with_packages(base, found.packages) : base;
     shared.set(ScenarioKey::sequence_parallel, Json(ranks), kReach);
     try {
@@ -182,7 +184,7 @@ LongestSequences longest_sequence(const Scenario& scenario, const PredictOptions
     take_usual_host(asked);
     found.usual_host = longest(asked, options);
   }
-  add_shared(found, base, options);
+  add_shared(found, base, question.prepared.cluster->gpus_per_node(), options);
   return found;
 }
 

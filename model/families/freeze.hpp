@@ -17,8 +17,8 @@ namespace zeroplan {
 // is left to train.
 void freeze(Model& model, std::string_view said, const Diagnostic& where);
 
-// The same names where parts stand by the outermost modules that are all theirs: what a program
-// that knows no parts freezes.
+// The names that a program freezes that knows no parts: each part stands by the outermost modules
+// that are all its own.
 std::string frozen_modules(const Model& model, std::string_view said);
 
 }  // namespace zeroplan

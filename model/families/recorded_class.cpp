@@ -580,7 +580,8 @@ std::shared_ptr<const Json> family_of(const std::string& name) {
   return place->second;
 }
 
-// Of a class that is not its type's usual one; null: there is none.
+// The documents of the config's class, where that is not its type's usual one; null: there are
+// none.
 std::shared_ptr<const Json> family_of_class(const Json& config) {
   const Json *type = config.find("model_type"), *classes = config.find("architectures");
   const bool is_said = type != nullptr && type->is_string() && classes != nullptr &&

@@ -404,6 +404,23 @@ void read_images(TracedReader& reader, const Json& document, TracedGraph& graph)
   if (only.is_integer() && only.as_integer() > 0) graph.batch = only.as_integer();
 }
 
+// Names of the parameters that the loss hangs on, in their order.
+std::vector<std::string> reached_parameters(const TracedGraph& graph) {
+  std::vector<std::string> names;
+  for (const TracedCall& call : graph.calls) {
+    for (const TracedEvent& event : graph.blocks[static_cast<std::size_t>(call.block)].events) {
+      if (event.no_grad) continue;
+      for (const TracedOperand& operand : event.in) {
+        if (operand.kind == TracedOperand::Kind::parameter)
+          names.push_back(call.prefix + operand.name);
+      }
+    }
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
 }  // namespace
 
 bool is_traced_document(const Json& document) {
@@ -453,6 +470,7 @@ Model read_traced_document(const Json& document,
   Checker(reader, model, graph).check();
   model.shape = read_shape(reader, document, model);
   reader.throw_problems();
+  graph.reached = reached_parameters(graph);
   note_logits(graph, model.shape);
   note_routed(graph, model);
   note_converted(document, model);

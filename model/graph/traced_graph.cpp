@@ -40,9 +40,8 @@ std::string failed_check(const std::logic_error& broken) {
   return mark == std::string::npos ? what : what.substr(mark + kMark.size());
 }
 
-std::size_t end_of_module(const TracedBlock& block, std::size_t entered) {
-  const std::string& name = block.events.at(entered).name;
-  std::size_t end = entered + 1;
+std::size_t end_of_module(const TracedBlock& block, std::string_view name, std::size_t from) {
+  std::size_t end = from + 1;
   while (block.events.at(end).kind != TracedEvent::Kind::leave || block.events[end].name != name) {
     ++end;
   }
@@ -65,22 +64,6 @@ std::int64_t SizeFormula::at(std::int64_t batch, std::int64_t sequence) const {
   if (!(value < kMost)) throw SizeOverflow();
   constexpr double kRounding = 1e-6;  // of shares that are no binary fractions
   return value <= 0.0 ? 0 : static_cast<std::int64_t>(std::ceil(value - kRounding));
-}
-
-std::vector<std::string> TracedGraph::reached() const {
-  std::vector<std::string> names;
-  for (const TracedCall& call : calls) {
-    for (const TracedEvent& event : blocks[static_cast<std::size_t>(call.block)].events) {
-      if (event.no_grad) continue;
-      for (const TracedOperand& operand : event.in) {
-        if (operand.kind == TracedOperand::Kind::parameter)
-          names.push_back(call.prefix + operand.name);
-      }
-    }
-  }
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
 }
 
 std::string keep_traced_graph(TracedGraph graph, const std::string& document) {

@@ -96,10 +96,8 @@ struct TracedGraph {
   std::vector<NamedTensor> inputs, buffers;
   std::int32_t slots = 0;
   std::vector<TracedBlock> blocks;
-  std::vector<TracedCall> calls;  // in forward order
-
-  // Names of the parameters that the loss hangs on, in their order.
-  std::vector<std::string> reached() const;
+  std::vector<TracedCall> calls;     // in forward order
+  std::vector<std::string> reached;  // names of the parameters that the loss hangs on, in order
 };
 
 // A Model is a plain value that is copied freely, and names of operations live as long as the
@@ -114,8 +112,8 @@ std::int64_t traced_batch_of(const Model& model);
 // The message of a check (ZP_CHECK) that only such a document can break, without its place.
 std::string failed_check(const std::logic_error& broken);
 
-// The event at which a block leaves the module that it enters at event `entered`.
-std::size_t end_of_module(const TracedBlock& block, std::size_t entered);
+// The first event behind `from` at which a block leaves the module of that name.
+std::size_t end_of_module(const TracedBlock& block, std::string_view name, std::size_t from);
 
 // Whether an operation of that name stands in one of the blocks.
 bool has_operation(const TracedGraph& graph, std::string_view name);

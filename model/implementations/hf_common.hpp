@@ -76,7 +76,7 @@ Tensor attention(Tape& t,
                  const AttentionArguments& arguments);
 // On ranks that share the sequence (hf_ulysses.cpp): s tokens of all heads in (b, heads, s, d), all
 // tokens of some heads through `core`, which gives (b, all tokens, some heads, d), and s tokens of
-// all heads out: (b, s, heads, d).
+// all heads out: (b, s, heads, d). One rank: `core` alone.
 using AttentionCore = std::function<Tensor(const Tensor& q, const Tensor& k, const Tensor& v)>;
 Tensor on_all_tokens(Tape& t,
                      std::int64_t ranks,

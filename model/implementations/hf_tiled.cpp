@@ -187,7 +187,7 @@ bool is_gated_mlp(const TracedBlock& block, std::size_t entered) {
   if (module.kind != TracedEvent::Kind::enter || module.tensor < 0 || !module.name.ends_with("mlp"))
     return false;
   std::vector<std::string_view> done;  // projections that are entered, and operations
-  const std::size_t end = end_of_module(block, entered);
+  const std::size_t end = end_of_module(block, module.name, entered);
   for (std::size_t i = entered + 1; i < end; ++i) {
     const TracedEvent& e = block.events[i];
     const std::string_view inner = std::string_view(e.name).substr(e.name.rfind('.') + 1);

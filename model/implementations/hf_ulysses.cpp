@@ -93,6 +93,7 @@ Tensor on_all_tokens(Tape& t,
                      const Tensor& k,
                      const Tensor& v,
                      const AttentionCore& core) {
+  if (ranks <= 1) return core(q, k, v);
   Tensor query = gather_tokens(t, q, ranks);
   Tensor key = gather_tokens(t, k, ranks);
   Tensor value = gather_tokens(t, v, ranks);
@@ -112,8 +113,7 @@ Tensor ulysses_attention(Tape& t,
   const AttentionCore core = [&](const Tensor& query, const Tensor& key, const Tensor& value) {
     return attention(t, c, query, key, value, arguments);
   };
-  const std::int64_t ranks = c.options.sequence_parallel;
-  return ranks <= 1 ? core(q, k, v) : on_all_tokens(t, ranks, q, k, v, core);
+  return on_all_tokens(t, c.options.sequence_parallel, q, k, v, core);
 }
 
 }  // namespace zeroplan::hf

@@ -213,6 +213,13 @@ class Player {
     }
   }
 
+  // What the program lets go of where other code runs in the place of those events.
+  void drop_within(std::size_t first, std::size_t end) {
+    for (std::size_t k = first; k < end; ++k) {
+      if (block_.events[k].kind == TracedEvent::Kind::drop) drop(block_.events[k]);
+    }
+  }
+
   void tie(const TracedEvent& e) {
     for (const TracedOperand& operand : e.in) {
       if (operand.kind != TracedOperand::Kind::parameter) continue;
@@ -249,38 +256,30 @@ class Player {
     const TracedEvent& e = block_.events[i];
     const TracedOperationCall call(values_, e);
     if (c_.options.linear_attention != LinearAttention::mamba_ssm || open_.empty()) return i;
-    std::size_t end = i + 1;
-    for (; block_.events.at(end).kind != TracedEvent::Kind::leave ||
-           block_.events[end].name != open_.back().name;
-         ++end) {
-    }
+    const std::size_t end = end_of_module(block_, open_.back().name, i);
     try {
       values_.at(block_.events[end].tensor) = hf::mamba_split_scan(t_, split_scan_inputs(call));
     } catch (const std::logic_error& broken) {
       throw refused(phrase("{} in {}", e.name, block_.name), broken);
     }
-    for (std::size_t k = i; k < end; ++k) {
-      if (block_.events[k].kind == TracedEvent::Kind::drop) drop(block_.events[k]);
-    }
+    drop_within(i, end);
     return end - 1;
   }
 
   // A feed-forward by tiles of the sequence, in the place of what the class does in it.
   std::size_t tiled(std::size_t i) {
-    const std::size_t end = end_of_module(block_, i);
+    const std::size_t end = end_of_module(block_, block_.events[i].name, i);
     enter(block_.events[i]);
     values_.at(block_.events[end].tensor) =
         hf::tiled_gated_mlp(t_, values_.at(block_.events[i].tensor));
-    for (std::size_t k = i; k < end; ++k) {
-      if (block_.events[k].kind == TracedEvent::Kind::drop) drop(block_.events[k]);
-    }
+    drop_within(i, end);
     return end - 1;  // which leaves it
   }
 
   // A linear layer that peft wraps: its own operation, and the adapter's beside it.
   std::size_t adapted(std::size_t i) {
     const TracedEvent& entered = block_.events[i];
-    const std::size_t end = end_of_module(block_, i);
+    const std::size_t end = end_of_module(block_, entered.name, i);
     std::string_view operation;
     std::int32_t input = -1;
     for (std::size_t k = i; k < end; ++k) {
@@ -305,9 +304,7 @@ class Player {
     const Tensor x = values_.at(input);
     values_.at(output) =
         operation == "linear" ? hf::linear(t_, c_, module, x) : hf::conv1d(t_, c_, module, x);
-    for (std::size_t k = i; k < end; ++k) {
-      if (block_.events[k].kind == TracedEvent::Kind::drop) drop(block_.events[k]);
-    }
+    drop_within(i, end);
     return end;
   }
 

@@ -225,8 +225,8 @@ void linear(Call& call) {
   call.give(aten::view(call.t, out, call.shape()));
 }
 
-// What the sum over everything but the channels takes beside its result, where these are innermost,
-// as of patches that become rows.
+// The buffer of a sum over everything but the channels, where these are innermost, as of patches
+// that become rows.
 Tensor channel_sum_buffer(Tape& t, const Tensor& gradient) {
   const Shape& shape = gradient.shape();
   if (shape.stride(1) != 1 || shape.size(1) == 0) return {};
@@ -299,7 +299,7 @@ void attention(Call& call) {
   };
   const std::int64_t ranks = call.v.c.options.sequence_parallel;
   if (ranks <= 1) return call.give(attend(call.x(0), call.x(1), call.x(2)));
-  // What follows turns tokens before heads and makes that contiguous, which it is by now.
+  // The result is contiguous with tokens before heads, as the class makes it next: no second copy.
   const auto core = [&](const Tensor& q, const Tensor& k, const Tensor& v) {
     return aten::contiguous(call.t, aten::transpose(call.t, attend(q, k, v), 1, 2));
   };

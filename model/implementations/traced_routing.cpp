@@ -33,9 +33,8 @@ void play_flash_attention(TracedOperationCall& call) {
     return turned(
         call.t, aten::scaled_dot_product_attention(call.t, q, k, v, Tensor(), options), 1, 2);
   };
-  const std::int64_t ranks = call.v.c.options.sequence_parallel;
-  call.give(ranks <= 1 ? attend(query, key, value)
-                       : hf::on_all_tokens(call.t, ranks, query, key, value, attend));
+  call.give(
+      hf::on_all_tokens(call.t, call.v.c.options.sequence_parallel, query, key, value, attend));
 }
 
 // x[rows], of rows or of single numbers.

@@ -576,7 +576,7 @@ std::vector<EngineParameter> engine_parameters(const Plan& plan) {
   const Workload& workload = plan.workload;
   const TracedGraph* traced = traced_graph_of(*plan.model);
   if (traced != nullptr && workload.method == Method::full) {
-    const std::vector<std::string> reached = traced->reached();
+    const std::vector<std::string>& reached = traced->reached;
     for (std::size_t i = 0; i < result.size(); ++i) {
       const std::string& name = plan.model->parameters[i].name;
       result[i].used = std::binary_search(reached.begin(), reached.end(), name);

@@ -43,7 +43,7 @@ def put_numbers_of_layers(graph):
 
 def _folded_stack(graph, config, base, key, prefix, mark):
     """The stack of those layers, which the mark stands for in the graph, and the kind of each layer. Layers of a tower are not called, nor are those
-    that text alone does without."""
+    that batches of text alone skip."""
     count = base[key]
     order = [call["prefix"] for call in graph["calls"] if call.get("layer") and call["prefix"].startswith(prefix)]
     if count > 1 and order == [prefix + "0."] * count:
