@@ -29,37 +29,7 @@ constexpr std::array kTypeAliases = {
     TypeAlias{"RefinedWeb", "falcon"},       // falcon-40b
     TypeAlias{"bert-base", "bert"},
 };
-
-// Class names without a model_type: the prefix says the family. Longer prefixes first.
-constexpr std::array kClassPrefixes = {
-    TypeAlias{"XLMRoberta", "xlm-roberta"},
-    TypeAlias{"Roberta", "roberta"},
-    TypeAlias{"Camembert", "camembert"},
-    TypeAlias{"DistilBert", "distilbert"},
-    TypeAlias{"Bert", "bert"},
-    TypeAlias{"GPT2", "gpt2"},
-    TypeAlias{"GPTNeoX", "gpt_neox"},
-    TypeAlias{"GPTBigCode", "gpt_bigcode"},
-    TypeAlias{"GPTJ", "gptj"},
-    TypeAlias{"LLaMA", "llama"},
-    TypeAlias{"Llama", "llama"},
-    TypeAlias{"Mistral", "mistral"},
-    TypeAlias{"Mixtral", "mixtral"},
-    TypeAlias{"Qwen2Moe", "qwen2_moe"},
-    TypeAlias{"Qwen3Moe", "qwen3_moe"},
-    TypeAlias{"Qwen2ForC", "qwen2"},
-    TypeAlias{"Qwen3ForC", "qwen3"},
-    TypeAlias{"T5", "t5"},
-    TypeAlias{"OPT", "opt"},
-    TypeAlias{"Bloom", "bloom"},
-    TypeAlias{"Falcon", "falcon"},
-    TypeAlias{"RW", "falcon"},
-    TypeAlias{"ChatGLM", "chatglm"},
-    TypeAlias{"Baichuan", "baichuan"},
-    TypeAlias{"BaiChuan", "baichuan"},
-    TypeAlias{"InternLM2", "internlm2"},
-    TypeAlias{"InternLM", "internlm"},
-};
+constexpr TypeAlias kClassOfFalcon = {"RW", "falcon"};  // RWForCausalLM, of the same repositories
 
 std::string first_architecture(const Json& config) {
   const Json* list = config.find("architectures");
@@ -68,27 +38,52 @@ std::string first_architecture(const Json& config) {
   return first.is_string() ? first.as_string() : "";
 }
 
+bool is_known(const std::string& model_type, const Json& config) {
+  return families::find_family(model_type, config) != nullptr || is_recorded(model_type);
+}
+
+// The type of the class that an architecture is of, as "DeepseekV3ForCausalLM" is of DeepseekV3;
+// "" where no such class is known.
+std::string type_of_class(std::string_view architecture) {
+  const std::string_view stem = class_stem(architecture);
+  if (stem.empty()) return "";
+  if (stem == kClassOfFalcon.written) return std::string(kClassOfFalcon.meant);
+  constexpr std::string_view kConfig = "Config";
+  for (const Family& family : families::all_families()) {
+    std::string_view name = family.config_class;
+    if (name.ends_with(kConfig)) name.remove_suffix(kConfig.size());
+    if (is_same_class(name, stem)) return std::string(family.model_type);
+  }
+  return recorded_type_of(stem);
+}
+
 // model_type, or what the class name or the keys of an old file say. Empty: nothing says it.
 std::string model_type_of(const Json& config, std::vector<Phrase>& notes) {
   const std::string architecture = first_architecture(config);
   const Json* written = config.find("model_type");
   if (written != nullptr && written->is_string() && !written->as_string().empty()) {
+    const std::string& type = written->as_string();
     for (const TypeAlias& alias : kTypeAliases) {
-      if (alias.written == written->as_string()) return std::string(alias.meant);
+      if (alias.written == type) return std::string(alias.meant);
     }
     // A copied file whose model_type belongs to another class: the class is what gets built.
-    if (written->as_string() == "qwen2_moe" && architecture.starts_with("Qwen3Moe")) {
+    if (type == "qwen2_moe" && architecture.starts_with("Qwen3Moe")) {
       notes.push_back("model_type says qwen2_moe and architectures Qwen3Moe: the class was taken.");
       return "qwen3_moe";
     }
-    return written->as_string();
+    if (is_known(type, config)) return type;
+    // A repository with a type and a copy of a class of its own, as Kimi K2 has DeepSeek-V3's.
+    std::string meant = type_of_class(architecture);
+    if (meant.empty()) return type;
+    notes.push_back(phrase("no class of model_type {} is known: {} was taken from architectures.",
+                           printable(type),
+                           meant));
+    return meant;
   }
-  for (const TypeAlias& prefix : kClassPrefixes) {
-    if (architecture.starts_with(prefix.written)) {
-      notes.push_back(phrase("model_type is not in the config: {} was taken from architectures.",
-                             prefix.meant));
-      return std::string(prefix.meant);
-    }
+  if (std::string meant = type_of_class(architecture); !meant.empty()) {
+    notes.push_back(
+        phrase("model_type is not in the config: {} was taken from architectures.", meant));
+    return meant;
   }
   if (config.find("type_vocab_size") != nullptr &&
       config.find("attention_probs_dropout_prob") != nullptr) {
@@ -153,9 +148,7 @@ std::optional<std::string> known_text_model(const Json& config) {
   if (text == nullptr || !text->is_object()) return std::nullopt;
   const Json* said = text->find("model_type");
   if (said == nullptr || !said->is_string()) return std::nullopt;
-  const bool known = families::find_family(said->as_string(), *text) != nullptr ||
-                     recorded_class(*text, {}).has_value();
-  return known ? std::optional(said->as_string()) : std::nullopt;
+  return is_known(said->as_string(), *text) ? std::optional(said->as_string()) : std::nullopt;
 }
 
 [[noreturn]] void unknown_type(const std::string& model_type,
@@ -222,7 +215,7 @@ Model recorded_model(const std::string& model_type,
                      const ModelUse& use) {
   constexpr std::string_view kAttentionKey = "attn_implementation";
   constexpr std::string_view kScores = "ForSequenceClassification";
-  const std::optional<RecordedClass> recorded = recorded_class(config, use);
+  const std::optional<RecordedClass> recorded = recorded_class(config, model_type, use);
   if (!recorded) unknown_type(model_type, config, file, pointer);
   if (!recorded->document) {
     const std::size_t slash = recorded->key.find('/');
@@ -395,7 +388,7 @@ bool is_planned(const Json& config, const ModelUse& use) {
   const std::string model_type = model_type_of(config, notes);
   if (model_type.empty()) return true;
   if (families::find_family(model_type, config) == nullptr) {
-    const std::optional<RecordedClass> recorded = recorded_class(config, use);
+    const std::optional<RecordedClass> recorded = recorded_class(config, model_type, use);
     return recorded && recorded->document;
   }
   try {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -246,8 +247,10 @@ std::optional<NotRecorded> other_rotary(const Json& said,
     }
     if (key == "rope_type" || key == "type") {
       const std::vector<Json>& same = rope.find("types")->items();
-      // "mrope" was the name before 4.57; "dynamic" is as the default up to the longest sequence.
-      const bool usual = value == Json("mrope") || value == Json("dynamic");
+      // "mrope" was the name before 4.57; "dynamic" and "longrope" take other frequencies, as many,
+      // for sequences longer than the original ones (modeling_rope_utils.py dynamic_rope_update).
+      const bool usual =
+          value == Json("mrope") || value == Json("dynamic") || value == Json("longrope");
       const Json sort = usual ? Json("default") : value;
       if (std::find(same.begin(), same.end(), sort) == same.end()) {
         return NotRecorded{key, rope.find("types")->dump()};
@@ -564,13 +567,15 @@ void put_parts(Json& family) {
   }
 }
 
+constexpr std::string_view kRecordings = "data/families/", kRecordingEnd = ".json";
+
 // The documents of a class are read once. `name`: a model_type, or with a class behind it that is
 // not the type's usual one ("bart+BartForCausalLM").
 std::shared_ptr<const Json> family_of(const std::string& name) {
   static std::mutex one_at_a_time;
   static std::map<std::string, std::shared_ptr<const Json>> known;
   const std::lock_guard lock(one_at_a_time);
-  const std::string path = "data/families/" + name + ".json";
+  const std::string path = fmt::format("{}{}{}", kRecordings, name, kRecordingEnd);
   const auto [place, is_new] = known.try_emplace(path);
   if (!is_new) return place->second;
   for (const EmbeddedFile& file : embedded_files()) {
@@ -582,13 +587,26 @@ std::shared_ptr<const Json> family_of(const std::string& name) {
 
 // The documents of the config's class, where that is not its type's usual one; null: there are
 // none.
-std::shared_ptr<const Json> family_of_class(const Json& config) {
-  const Json *type = config.find("model_type"), *classes = config.find("architectures");
-  const bool is_said = type != nullptr && type->is_string() && classes != nullptr &&
-                       classes->is_array() && !classes->items().empty() &&
+std::shared_ptr<const Json> family_of_class(const Json& config, const std::string& model_type) {
+  const Json* classes = config.find("architectures");
+  const bool is_said = classes != nullptr && classes->is_array() && !classes->items().empty() &&
                        classes->items().front().is_string();
-  return is_said ? family_of(type->as_string() + "+" + classes->items().front().as_string())
-                 : nullptr;
+  return is_said ? family_of(model_type + "+" + classes->items().front().as_string()) : nullptr;
+}
+
+bool is_class(const Json& name, const Json* recorded) {
+  return recorded != nullptr && name.is_string() &&
+         is_same_class(name.as_string(), recorded->as_string());
+}
+
+// The usual class of a recording, which stands in its first line.
+std::string_view class_in(std::string_view text) {
+  constexpr std::string_view kKey = "\"class\":\"";
+  text = text.substr(0, text.find("\"documents\""));
+  const std::size_t at = text.find(kKey);
+  if (at == std::string_view::npos) return "";
+  text.remove_prefix(at + kKey.size());
+  return text.substr(0, text.find('"'));
 }
 
 }  // namespace
@@ -620,9 +638,8 @@ RecordedClass read_recorded(const Json& family,
   }
   if (const Json* classes = config.find("architectures");
       classes != nullptr && !classes->is_null() && !classes->items().empty() &&
-      !(classes->items().front() == *family.find("class"))) {
-    const Json* scores = family.find("scores");
-    if (scores == nullptr || !(classes->items().front() == *scores)) {
+      !is_class(classes->items().front(), family.find("class"))) {
+    if (!is_class(classes->items().front(), family.find("scores"))) {
       return {{}, {}, {}, "architectures/0", Phrase(family.find("class")->as_string())};
     }
   }
@@ -651,23 +668,60 @@ RecordedClass read_recorded(const Json& family,
 }
 
 std::vector<std::string> recorded_types() {
-  constexpr std::string_view kFolder = "data/families/", kEnd = ".json";
   std::set<std::string> types;  // a type's classes are one type
   for (const EmbeddedFile& file : embedded_files()) {
-    if (!file.path.starts_with(kFolder)) continue;
-    const std::string_view name = file.path.substr(kFolder.size());
-    types.emplace(name.substr(0, std::min(name.find('+'), name.size() - kEnd.size())));
+    if (!file.path.starts_with(kRecordings)) continue;
+    const std::string_view name = file.path.substr(kRecordings.size());
+    types.emplace(name.substr(0, std::min(name.find('+'), name.size() - kRecordingEnd.size())));
   }
   return {types.begin(), types.end()};
 }
 
-std::optional<RecordedClass> recorded_class(const Json& config, const ModelUse& use) {
-  const Json* type = config.find("model_type");
-  if (type == nullptr || !type->is_string()) return std::nullopt;
-  std::shared_ptr<const Json> family = family_of_class(config);
-  if (family == nullptr) family = family_of(type->as_string());
+bool is_recorded(const std::string& model_type) {
+  const std::string path = fmt::format("{}{}{}", kRecordings, model_type, kRecordingEnd);
+  return std::ranges::any_of(embedded_files(),
+                             [&](const EmbeddedFile& file) { return file.path == path; });
+}
+
+std::string recorded_type_of(std::string_view stem) {
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (!file.path.starts_with(kRecordings)) continue;
+    const std::string_view name = file.path.substr(kRecordings.size());
+    const bool is_usual = name.find('+') == std::string_view::npos;
+    if (is_usual && is_same_class(class_stem(class_in(file.text)), stem)) {
+      return std::string(name.substr(0, name.size() - kRecordingEnd.size()));
+    }
+  }
+  return "";
+}
+
+std::string_view class_stem(std::string_view class_name) {
+  std::size_t end = class_name.size();
+  for (const std::string_view part :
+       {"For", "LMHead", "WithLMHead", "DoubleHeads", "Model", "Encoder"}) {
+    end = std::min(end, class_name.find(part));
+  }
+  return class_name.substr(0, end);
+}
+
+bool is_same_class(std::string_view one, std::string_view other) {
+  const auto letters = [](std::string_view name) {
+    std::string text;
+    for (const char c : name) {
+      if (c != '_') text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+    return text;
+  };
+  return letters(one) == letters(other);
+}
+
+std::optional<RecordedClass> recorded_class(const Json& config,
+                                            const std::string& model_type,
+                                            const ModelUse& use) {
+  std::shared_ptr<const Json> family = family_of_class(config, model_type);
+  if (family == nullptr) family = family_of(model_type);
   if (family == nullptr) return std::nullopt;
-  return read_recorded(*family, type->as_string(), config, use);
+  return read_recorded(*family, model_type, config, use);
 }
 
 }  // namespace zeroplan

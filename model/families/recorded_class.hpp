@@ -23,11 +23,21 @@ struct RecordedClass {
   Phrase expected;
 };
 
-// Nothing where the config's class was not recorded.
-std::optional<RecordedClass> recorded_class(const Json& config, const ModelUse& use);
+// Nothing where no class of that type was recorded.
+std::optional<RecordedClass> recorded_class(const Json& config,
+                                            const std::string& model_type,
+                                            const ModelUse& use);
 
 // Values of model_type.
 std::vector<std::string> recorded_types();
+bool is_recorded(const std::string& model_type);
+// The one whose usual class has that stem; "" where there is none.
+std::string recorded_type_of(std::string_view stem);
+
+// What a class is called without what is built on it: "Qwen3Moe" of "Qwen3MoeForCausalLM".
+std::string_view class_stem(std::string_view class_name);
+// Whether two names are one class's: repositories spell KimiK25 what others call Kimi_K25.
+bool is_same_class(std::string_view one, std::string_view other);
 
 // A zeroplan.family/1 with the parts that its documents share in each of them.
 Json parse_family(std::string_view text, const std::string& file);

@@ -123,6 +123,16 @@ bool is_formula(const Json& value) {
          (value.as_string().front() == '=' || value.as_string().front() == '~');
 }
 
+Json split(std::string_view text, std::string_view between) {
+  Json values = Json::array();
+  while (true) {
+    const std::size_t end = text.find(between);
+    values.push_back(Json(std::string(text.substr(0, end))));
+    if (end == std::string_view::npos) return values;
+    text.remove_prefix(end + between.size());
+  }
+}
+
 // A list of layers' kinds as a config says it: by its key, by another name of it, or as a text.
 Json said_kinds(const Json& family, const Json& config, const std::string& key, const Json& how) {
   std::vector<std::string> names{key};
@@ -134,6 +144,10 @@ Json said_kinds(const Json& family, const Json& config, const std::string& key, 
   for (const std::string& name : names) {
     const Json* list = config.find(name);
     if (list != nullptr && list->is_array()) return *list;
+    const Json* between = how.find("between");
+    if (list != nullptr && list->is_string() && between != nullptr) {
+      return split(list->as_string(), between->as_string());
+    }
   }
   const Json* letters = how.find("letters");
   const Json* text = letters == nullptr ? nullptr : config.find(letters->as_string());
@@ -219,7 +233,8 @@ const Json* RecordedValues::resolved(const Json* value) const {
 
 std::optional<std::int64_t> RecordedValues::size(std::string_view key) const {
   const Json* value = find(key);
-  if (key == of_text("head_dim") && (value == nullptr || value->is_null())) {
+  const bool is_open = value == nullptr || value->is_null();
+  if (is_open && (key == of_text("head_dim") || key == of_text("v_head_dim"))) {
     return share_of_a_head();
   }
   if (value == nullptr || !value->is_integer() || value->as_integer() < 0) return std::nullopt;

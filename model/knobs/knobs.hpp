@@ -345,7 +345,7 @@ inline constexpr std::array kKnobs = std::to_array<KnobRow>({
      .source = "runtime/constants.py:MANAGED_GRADIENT_ACCUMULATION"},
     {.id = Knob::sequence_parallel_size, .pointer = "/sequence_parallel_size",
      .type = KnobType::integer, .unit = KnobUnit::ranks, .since = DeepSpeedVersion::v0_16,
-     .range = kPositive, .affects = {.gpu_memory = true, .time = true},
+     .range = kPositive, .affects = {.gpu_memory = true, .time = true}, .modelled = true,
      .description = "Ranks that share one sequence when no process mesh is given; divides the "
                     "data-parallel degree.",
      .source = "runtime/config.py:DeepSpeedConfig.__init__"},

@@ -383,12 +383,9 @@ void resolve_sequence(Resolver& r) {
 void resolve_degrees(Resolver& r) {
   Workload& workload = r.plan.workload;
   Degrees& degrees = r.plan.degrees;
-  const auto degree = [&](ScenarioKey key) {
-    const std::int64_t value = r.integer(key).value_or(1);
-    return value;
-  };
+  const auto degree = [&](ScenarioKey key) { return r.integer(key).value_or(1); };
   degrees.tensor = workload.tensor_parallel = degree(ScenarioKey::tensor_parallel);
-  degrees.sequence = workload.sequence_parallel = degree(ScenarioKey::sequence_parallel);
+  degrees.sequence = workload.sequence_parallel = sequence_ranks(r);
   degrees.pipeline = workload.pipeline_parallel = degree(ScenarioKey::pipeline_parallel);
   degrees.world = r.plan.cluster.total_gpus();
   const std::int64_t inner = detail::checked_product(
@@ -517,13 +514,14 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   resolve_evaluation(r);
   resolve_training(r);
   resolve_sequence(r);
+  load_ds_config(r, prepared);
   resolve_degrees(r);
   resolve_sequence_parallel(r);
   r.plan.workload.freeze = r.text(ScenarioKey::freeze).value_or("");
   resolve_images(r);
   resolve_dataset(r);
   resolve_training_loop(r);
-  load_ds_config(r, prepared);
+  check_ds_config(r, prepared);
   resolve_activation_offload(r);
   resolve_precision(r);
   resolve_batch(r);

@@ -125,6 +125,21 @@ bool runs_in_fp32(const Resolver& r) {
 
 }  // namespace
 
+// The file's key is what DeepSpeed counts samples by (runtime/config.py DeepSpeedConfig.__init__).
+std::int64_t sequence_ranks(Resolver& r) {
+  const auto said = r.integer(ScenarioKey::sequence_parallel);
+  const auto in_file = runs_deepspeed(r.plan.workload)
+                           ? r.plan.ds_config.integer(Knob::sequence_parallel_size)
+                           : std::nullopt;
+  if (said && in_file && *said != *in_file) {
+    r.problem({r.ds_config_file, std::string(pointer_of(Knob::sequence_parallel_size))},
+              phrase("the same value as {}", r.origin(ScenarioKey::sequence_parallel).pointer),
+              phrase("{}, and {} there", *in_file, *said),
+              "keep one of them");
+  }
+  return said.value_or(in_file.value_or(1));
+}
+
 std::int64_t check_secondary_partitions(Resolver& r,
                                         const std::string& file,
                                         const DsConfig& config) {
@@ -150,6 +165,13 @@ void load_ds_config(Resolver& r, const Prepared& prepared) {
     r.ds_config_file =
         said->value.is_string() ? said->value.as_string() : said->origin.file + ":ds_config";
     r.plan.ds_config = read_ds_config_of(*said);
+  }
+}
+
+void check_ds_config(Resolver& r, const Prepared& prepared) {
+  const ExplicitValue* said = r.scenario.find(ScenarioKey::ds_config);
+  const bool is_given = prepared.ds_config == nullptr;
+  if (is_given && said != nullptr) {
     for (const Finding& note : r.plan.ds_config.notes()) {
       if (note.severity == Severity::info) continue;
       r.warn(said_in_file(r.ds_config_file, note));
@@ -174,7 +196,7 @@ void load_ds_config(Resolver& r, const Prepared& prepared) {
                     r.ds_config_file,
                     pointer_of(Knob::scheduler_type)));
     }
-  } else {
+  } else if (is_given) {
     const TrainingEngine engine = r.plan.workload.engine;
     const bool whole = engine == TrainingEngine::ddp;
     r.plan.ds_config.set(Knob::zero_stage, std::int64_t{whole ? 0 : 3});
@@ -330,6 +352,9 @@ void fill_ds_config(Resolver& r) {
     r.problem({r.ds_config_file, pointer},
               "a number, because the model's config has no hidden size for \"auto\"",
               "\"auto\"");
+  }
+  if (plan.degrees.sequence > 1) {
+    config.set(Knob::sequence_parallel_size, plan.degrees.sequence);
   }
   config.set(Knob::train_micro_batch_size_per_gpu, plan.workload.micro_batch_size);
   config.set(Knob::gradient_accumulation_steps, plan.workload.gradient_accumulation_steps);

@@ -98,6 +98,10 @@ void resolve_adapter_dtype(Resolver& resolver);
 
 // resolve_ds_config.cpp: the file, precision, batch sizes, `auto`.
 void load_ds_config(Resolver& resolver, const Prepared& prepared);
+// What it and its absence mean.
+void check_ds_config(Resolver& resolver, const Prepared& prepared);
+// How many ranks share a sequence, as the scenario and the ds_config say it.
+std::int64_t sequence_ranks(Resolver& resolver);
 // Ranks of a secondary partition (hpZ) at stage 3, at most those there are; a problem where they do
 // not divide them (utils/groups.py _create_zero_param_parallel_group).
 std::int64_t check_secondary_partitions(Resolver& resolver,

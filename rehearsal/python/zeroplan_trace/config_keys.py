@@ -58,6 +58,10 @@ RELEASED = {
     "bamba": ({"attn_layer_indices": [1, 3]},),
     "chameleon": ({"vocabulary_map": {"<image>": 8711}},),
     "dbrx": ({"attn_config.kv_n_heads": 8, "attn_config.clip_qkv": 8, "attn_config.rope_theta": 5e5, "ffn_config.ffn_hidden_size": 10752, "ffn_config.moe_num_experts": 16, "ffn_config.moe_top_k": 4},),
+    "deberta-v2": ({}, {"relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True,  # v3
+                        "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}),
+    "exaone4": ({}, {"sliding_window": None, "sliding_window_pattern": None, "layer_types": ("full_attention",)}),  # 32B, 1.2B
+    "glm_moe_dsa": ({}, {"indexer_types": ("full", "full", "full", "shared")}),  # GLM-5, GLM-5.2
     "esm": ({"vocab_size": 33, "mask_token_id": 32, "pad_token_id": 1, "position_embedding_type": "rotary", "token_dropout": True,  # ESM-2
              "emb_layer_norm_before": False, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},),
     "glm4v_moe": ({"text_config.head_dim": 128},),
@@ -177,7 +181,7 @@ def others(key, value):
             return [value + 6, value + 10]
         if sizes and value == sizes[0]:
             return list(sizes[1:])
-        return [value + 1, 2 * value, value + 2, value + 4]
+        return [value + 1, 2 * value, value + 2, value + 4] + [4 * value] * bool(sizes)
     if isinstance(value, str) and "feature_select_strategy" in key:  # of images
         return [way for way in ("default", "full") if way != value]
     if isinstance(value, str) and "." in key and "act" in last(key):  # of a tower that is not run

@@ -195,7 +195,11 @@ class Class:
         return found
 
     def usual_config(self):
-        return self.config_class(**nested(self.released))
+        try:
+            return self.config_class(**nested(self.released))
+        except Exception:  # it makes lists of those values
+            count = getattr(self.config_class(), LAYERS[0])
+            return self.config_class(**nested({**self.released, **{key: repeated(kinds, count) for key, kinds in self.repeated.items()}}))
 
     def flat(self, config):
         """A config's values, those of configs inside it behind their names."""
@@ -366,10 +370,11 @@ class Class:
     def _switched(self, fixed, most):
         """The documents of one switch, up to so many, that are not as by default, with the class's usual heads; two with its usual embeddings."""
         ways = {key: switched(key, value, fixed.get(key)) for key, value in sorted(self.defaults.items()) if key not in self.released}
-        rows, usual = [], self.roles
+        rows, usual, own = [], self.roles, (set(self.kept), self.width_of_heads)
         for count in range(1, most + 1):
             for chosen in itertools.combinations([(key, value) for key, values in ways.items() for value in values], count):
                 # Another way reads keys that the usual one does not.
+                self.kept, self.width_of_heads = set(own[0]), own[1]
                 self.roles = dict(usual) if all(isinstance(value, bool) for _, value in chosen) else {}
                 ties = self.ties if count < most else (self.defaults[self.tie_keys[0]] if self.tie_keys else None,)
                 # Texts of released configs of several share heads of keys, whatever their class's default is.
@@ -379,6 +384,7 @@ class Class:
                              for grouped in sorted(groups) for tied in ties for long in self._lengths(dict(chosen))]
                 except Exception:  # a class need not have every pair
                     continue
+        self.kept, self.width_of_heads = own
         return rows
 
     def _made(self):

@@ -77,26 +77,27 @@ class Formulas:
         products = self._products(keys)
         points = len({tuple(self.vectors[key][i] for key in keys) for i in range(len(numbers))})
         most = min(_MOST_TERMS, points - 1)  # with as many terms as points every number is a sum
-        found = self._sum(products, numbers, most, set(keys))
-        if found:
-            return ("=" if all(number.denominator == 1 for number in numbers) else "~") + found
-        for key in keys:  # a share: so many of the experts
-            over = self._sum(products, [number * value for number, value in zip(numbers, self.vectors[key])], most, set(keys) - {key})
-            if over:
-                return "~" + "+".join("%s/%s" % (term, key) for term in over.split("+"))
+        for count in range(1, most + 1):  # as few terms as give the numbers
+            found = self._sum(products, numbers, count, set(keys))
+            if found:
+                return ("=" if all(number.denominator == 1 for number in numbers) else "~") + found
+            for key in keys:  # a share: so many of the experts
+                over = self._sum(products, [number * value for number, value in zip(numbers, self.vectors[key])], count, set(keys) - {key})
+                if over:
+                    return "~" + "+".join("%s/%s" % (term, key) for term in over.split("+"))
         return None
 
-    def _sum(self, products, numbers, most, needed):
+    @staticmethod
+    def _sum(products, numbers, count, needed):
         """The first sum of so many products that gives the numbers and has all keys that are needed."""
         read = [frozenset(key for word in above + below for key in re.split(_BETWEEN, word)) for above, below, _ in products]
-        for count in range(1, most + 1):
-            for places in itertools.combinations(range(len(products)), count):
-                if not needed <= frozenset().union(*(read[i] for i in places)):
-                    continue
-                chosen = [products[i] for i in places]
-                factors = _solve([[values[i] for _, _, values in chosen] for i in range(len(numbers))], numbers)
-                if factors and all(f != 0 and f.denominator <= 16 and abs(f.numerator) <= 4096 for f in factors):
-                    return "+".join(_term(factor, above, below) for factor, (above, below, _) in zip(factors, chosen)).replace("+-", "-")
+        for places in itertools.combinations(range(len(products)), count):
+            if not needed <= frozenset().union(*(read[i] for i in places)):
+                continue
+            chosen = [products[i] for i in places]
+            factors = _solve([[values[i] for _, _, values in chosen] for i in range(len(numbers))], numbers)
+            if factors and all(f != 0 and f.denominator <= 16 and abs(f.numerator) <= 4096 for f in factors):
+                return "+".join(_term(factor, above, below) for factor, (above, below, _) in zip(factors, chosen)).replace("+-", "-")
         return None
 
 

@@ -1,14 +1,17 @@
-"""Other words in which configs say the kinds of their layers: those of older releases, or a text with a letter for each layer."""
+"""Other words in which configs say the kinds of their layers: those of older releases, or a text with a letter for each layer; and lists
+that are said as one text."""
 
 import inspect
 import re
 import string
 
 _LAYERS = 4
+_BETWEEN = "|"
 
 
 def spellings(known):
-    """Of each list of kinds, by its key: what words stand for which kind, which key has the text of letters, which key is the list's length."""
+    """Of each list of kinds, by its key: what words stand for which kind, which key has the text of letters, which key is the list's length; or what stands between
+the values of a list that is one text."""
     usual = known.flat(known.config({known.layers_key: _LAYERS}))
     found = {}
     for key, kinds in usual.items():
@@ -22,7 +25,18 @@ def spellings(known):
             row["count"] = known.layers_key
         if row != {"words": {}}:
             found[key] = row
+    for key in usual:
+        if "." not in key and (usual[key] is None or isinstance(usual[key], list)) and _is_separated(known, key):
+            found[key] = {"words": {}, "between": _BETWEEN}
     return found
+
+
+def _is_separated(known, key):
+    """Whether the class makes a list of a text with bars in it."""
+    try:
+        return known.flat(known.config({key: "a%sb" % _BETWEEN})).get(key) == ["a", "b"]
+    except Exception:
+        return False
 
 
 def _is_counted(known):

@@ -70,7 +70,10 @@ int check_layouts(const Json& root, ExpertLayout experts) {
   for (const Json& row : root.find("layouts")->items()) {
     const Json& config = *row.find("config");
     INFO(config.dump());
-    const std::optional<RecordedClass> known = recorded_class(config, {});
+    const std::optional<RecordedClass> known = recorded_class(
+        config,
+        config.find("model_type") != nullptr ? config.find("model_type")->as_string() : "",
+        {});
     if (known && !known->document) {  // another head, or more switches at once than are recorded
       ++left_out;
       continue;

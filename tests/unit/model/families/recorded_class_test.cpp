@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/diagnostic.hpp"
 #include "base/embedded.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/graph/traced_graph.hpp"
@@ -161,14 +162,14 @@ TEST_CASE("what was not recorded is not made up") {
   CHECK_FALSE(made(R"({"kv": 2, "bias": false})"));
   CHECK_FALSE(made(R"({"kv": 2, "architectures": ["ToyForSequenceClassification"]})"));
   CHECK(made(R"({"kv": 2, "rope_scaling": {"type": "yarn", "factor": 4}})"));
-  CHECK_FALSE(made(R"({"kv": 2, "rope_scaling": {"rope_type": "longrope"}})"));
-  CHECK_FALSE(made(R"({"kv": 2, "rope_parameters": {"full": {"rope_type": "longrope"}}})"));
+  CHECK(made(R"({"kv": 2, "rope_scaling": {"type": "longrope"}})"));
+  CHECK_FALSE(made(R"({"kv": 2, "rope_scaling": {"rope_type": "llama3"}})"));
+  CHECK_FALSE(made(R"({"kv": 2, "rope_parameters": {"full": {"rope_type": "llama3"}}})"));
   CHECK_FALSE(made(R"({"kv": 2, "partial_rotary_factor": 0.25})"));
   CHECK_FALSE(made(R"({"kv": 2})", "eager"));
   CHECK_FALSE(made(R"({"kv": 2})", "", 100));  // as long as the window
   CHECK(made(R"({"kv": 2, "window": 200})", "sdpa", 101));
-  CHECK_FALSE(recorded_class(json(R"({"model_type": "nobody"})"), {}));
-  CHECK_FALSE(recorded_class(json(R"({"model_type": 7})"), {}));
+  CHECK_FALSE(recorded_class(json(R"({"model_type": "nobody"})"), "nobody", {}));
 }
 
 TEST_CASE("a config that was not recorded is told the key, and what was recorded") {
@@ -177,7 +178,7 @@ TEST_CASE("a config that was not recorded is told the key, and what was recorded
   CHECK(missing(R"({"kv": 2, "heads": 7})") ==
         "hidden: sizes of which hidden*3/heads+2*kv-1 is a whole number, not 0");
   CHECK(missing(R"({"kv": 2, "depth": 100000})") == "depth: 1 to 1024");
-  CHECK(missing(R"({"kv": 2, "rope_parameters": {"full": {"rope_type": "longrope"}}})") ==
+  CHECK(missing(R"({"kv": 2, "rope_parameters": {"full": {"rope_type": "llama3"}}})") ==
         R"(rope_parameters/rope_type: ["default","yarn"])");
   CHECK(asked(R"({"kv": 2})", "eager").key == "attn_implementation");
 }
@@ -355,11 +356,33 @@ TEST_CASE("a layer may be called again, and layers of a tower may begin a period
   CHECK(*found.document->find("calls")->items().back().find("prefix") == Json("layer.0."));
 }
 
+TEST_CASE("a type that nobody knows is that of its class") {
+  CHECK(class_stem("Qwen3MoeForCausalLM") == "Qwen3Moe");
+  CHECK(class_stem("GPT2LMHeadModel") == "GPT2");
+  CHECK(class_stem("BertModel") == "Bert");
+  CHECK(is_same_class("KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration"));
+  CHECK_FALSE(is_same_class("Qwen3", "Qwen3Moe"));
+  CHECK(recorded_type_of("MiniCPM3") == "minicpm3");
+  CHECK(recorded_type_of("").empty());
+  const auto type_of = [](const std::string& type, const std::string& name) {
+    return read_model(json(R"({"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 128, "vocab_size": 99, "model_type": ")" +
+                           type + R"(", "architectures": [")" + name + "\"]}"),
+                      "config.json")
+        .model_type;
+  };
+  CHECK(type_of("a_fork", "Qwen3ForCausalLM") == "qwen3");
+  CHECK(type_of("", "Qwen3ForCausalLM") == "qwen3");
+  CHECK(type_of("llama", "Qwen3ForCausalLM") == "llama");  // as it says
+  CHECK_THROWS_AS(type_of("a_fork", "ForkForCausalLM"), InputError);
+}
+
 TEST_CASE("a class beside its type's usual one has a recording of its own") {
   const auto is_planned = [](const std::string& name) {
     const auto found = recorded_class(
         json(R"({"model_type": "bart", "d_model": 64, "vocab_size": 99, "architectures": [")" +
              name + "\"]}"),
+        "bart",
         {});
     return found && found->document && *found->document->find("name") == Json(name);
   };

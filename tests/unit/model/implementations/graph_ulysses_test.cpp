@@ -85,6 +85,30 @@ TEST_CASE("ZeRO shards over data-parallel times sequence-parallel ranks") {
   CHECK(result.step.tokens_per_second_per_gpu * result.step.total.seconds() == Approx(tokens));
 }
 
+TEST_CASE("the file says how many ranks share a sequence, as a flag does") {
+  const auto asked = [](const std::string& more, const std::string& ranks) {
+    return resolve(parse_scenario(
+        parse_json(
+            R"({"model":"llama-2-7b","cluster":"1x8xH100-80G","workload":{"sequence_length":8192)" +
+                more +
+                R"(},"ds_config":{"zero_optimization":{"stage":3},"sequence_parallel_size":)" +
+                ranks + "}}",
+            "s.json")
+            .root,
+        "s.json"));
+  };
+  const Plan plan = asked("", "4");
+  CHECK(plan.degrees.sequence == 4);
+  CHECK(plan.degrees.data == 2);
+  CHECK(plan.engine.sequence_parallel_ranks == 4);
+  CHECK(asked(R"(,"sequence_parallel":4)", "4").degrees.sequence == 4);
+  CHECK_THROWS_AS(asked(R"(,"sequence_parallel":2)", "4"), InputError);
+  CHECK_THROWS_AS(asked("", "3"), InputError);
+  CHECK_THROWS_AS(asked(R"(,"frontend":"native","sequence_parallel":2)", "4"), InputError);
+  const Plan said = plan_of(R"("sequence_parallel":4)");
+  CHECK(said.ds_config.integer(Knob::sequence_parallel_size) == 4);
+}
+
 TEST_CASE("gradients of ranks that share a sequence travel as the file says") {
   const Plan plan = resolve(parse_scenario(
       parse_json(R"({"model":"llama-2-7b","cluster":"1x8xH100-80G","workload":{"attention":"flash",

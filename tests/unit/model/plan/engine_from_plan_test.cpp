@@ -354,6 +354,7 @@ const std::set<Knob> kWithoutEffect = {
 // Reached under other workloads than these rows have:
 // tests/unit/model/implementations/graph_ulysses_test.cpp.
 const std::set<Knob> kReachedElsewhere = {Knob::activation_cpu_checkpointing,
+                                          Knob::sequence_parallel_size,
                                           Knob::seq_parallel_communication_data_type};
 
 }  // namespace
