@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/check.hpp"
-#include "model/predict/torch_memory.hpp"
 #include "simulator/allocator_options.hpp"
 
 namespace zeroplan::tuner {
@@ -239,15 +238,7 @@ Gathered gathered(simulator::SlotKind kind) {
 PeakInventoryBuilder::PeakInventoryBuilder(const Plan& plan,
                                            const StepWork& work,
                                            const simulator::RankProgram& rank)
-    : plan_(plan), work_(work), rank_(rank) {
-  if (!runs_deepspeed(plan.workload)) {
-    buffers_ = torch_engine_memory(plan, work).buffers;
-    return;
-  }
-  EngineConfig config = plan.engine;
-  config.rank = rank.rank;
-  buffers_ = engine_buffers(config, plan.engine_parameters);
-}
+    : plan_(plan), work_(work), rank_(rank), buffers_(engine_buffers(plan, rank.rank)) {}
 
 const simulator::SlotRange* PeakInventoryBuilder::range_of(simulator::SlotIndex slot) const {
   const std::vector<simulator::SlotRange>& ranges = rank_.program.slot_ranges;

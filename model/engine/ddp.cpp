@@ -60,7 +60,6 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
                        BufferLifetime lifetime) -> EngineBuffer& {
     return list.add(name, index, numel, dtype, BufferPlace::gpu, category, lifetime);
   };
-  Elements trained;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const EngineParameter& parameter = parameters[i];
     const int index = static_cast<int>(i);
@@ -71,7 +70,6 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
         MemoryCategory::parameters,
         BufferLifetime::resident);
     if (!parameter.trainable) continue;
-    trained += parameter.numel;
     if (!config.gradient_as_bucket_view) {
       add(BufferName::module_gradients,
           index,
@@ -96,12 +94,32 @@ std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
   // The buckets are made with the Reducer and stay; with views they are the gradients themselves.
   add(BufferName::reducer_buckets,
       -1,
-      trained,
+      ddp_trained(parameters),
       trained_as,
       config.gradient_as_bucket_view ? MemoryCategory::gradients
                                      : MemoryCategory::communication_buffers,
       BufferLifetime::resident);
   return list.take();
+}
+
+Elements ddp_trained(std::span<const EngineParameter> parameters) {
+  Elements trained;
+  for (const EngineParameter& parameter : parameters) {
+    if (parameter.trainable) trained += parameter.numel;
+  }
+  return trained;
+}
+
+Bytes ddp_step_temporaries(const DdpConfig& config, std::span<const EngineParameter> parameters) {
+  Elements largest;
+  for (const EngineParameter& parameter : parameters) {
+    if (parameter.trainable) largest = std::max(largest, parameter.numel);
+  }
+  return update_bytes(config.optimizer,
+                      config.optimizer_implementation,
+                      ddp_trained(parameters),
+                      largest,
+                      trained_dtype(parameters, config.weight_dtype));
 }
 
 }  // namespace zeroplan

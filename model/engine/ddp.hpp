@@ -49,4 +49,8 @@ Bytes ddp_weight_bytes(const DdpConfig& config, std::span<const EngineParameter>
 std::vector<EngineBuffer> ddp_buffers(const DdpConfig& config,
                                       std::span<const EngineParameter> parameters);
 
+// Elements that the optimizer updates, and what its step makes beside the buffers.
+Elements ddp_trained(std::span<const EngineParameter> parameters);
+Bytes ddp_step_temporaries(const DdpConfig& config, std::span<const EngineParameter> parameters);
+
 }  // namespace zeroplan

@@ -409,6 +409,21 @@ std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const
   return list.take();
 }
 
+Bytes fsdp_step_temporaries(const FsdpConfig& config,
+                            std::span<const FsdpUnit> units,
+                            std::span<const EngineParameter> parameters) {
+  if (config.offload) return Bytes::zero();
+  Elements largest;
+  for (const FsdpUnit& unit : units) {
+    for (const Elements owned : unit.owned_shards) largest = std::max(largest, owned);
+  }
+  return update_bytes(config.optimizer,
+                      config.optimizer_implementation,
+                      fsdp_owned(units),
+                      largest,
+                      trained_dtype(parameters, config.storage_dtype));
+}
+
 Elements fsdp_owned(std::span<const FsdpUnit> units) {
   Elements sum;
   for (const FsdpUnit& unit : units) sum += unit.owned;

@@ -56,4 +56,14 @@ constexpr int update_temporaries(OptimizerKind kind, OptimizerImplementation imp
   return implementation == OptimizerImplementation::foreach ? 1 : 2;
 }
 
+// Their bytes; `all` and `largest`: elements of all tensors that are updated, and of the largest.
+constexpr Bytes update_bytes(OptimizerKind kind,
+                             OptimizerImplementation implementation,
+                             Elements all,
+                             Elements largest,
+                             DType dtype) {
+  const bool lists = implementation == OptimizerImplementation::foreach;
+  return (lists ? all : largest) * dtype * update_temporaries(kind, implementation);
+}
+
 }  // namespace zeroplan

@@ -96,6 +96,17 @@ DType dtype_of(Precision precision) {
   return DType::fp32;
 }
 
+std::vector<EngineBuffer> engine_buffers(const Plan& plan, int rank) {
+  const std::span<const EngineParameter> parameters = plan.engine_parameters;
+  if (plan.workload.engine == TrainingEngine::ddp) return ddp_buffers(plan.ddp, parameters);
+  if (plan.workload.engine == TrainingEngine::fsdp) {
+    return fsdp_buffers(plan.fsdp, fsdp_units(plan.fsdp, parameters, plan.wrapped_block));
+  }
+  EngineConfig config = plan.engine;
+  config.rank = rank;
+  return engine_buffers(config, parameters);
+}
+
 EngineConfig engine_config(const Plan& plan) {
   const KnobReader knobs(plan.ds_config, plan.software.deepspeed_release);
   EngineConfig config =

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "model/engine/optimizer_states.hpp"
 #include "model/predict/fsdp_work.hpp"
 #include "model/predict/kernel_workspaces.hpp"
 #include "model/predict/window_moment.hpp"
@@ -273,13 +272,6 @@ Bytes largest_unit(const std::vector<FsdpUnit>& units, std::int64_t width_of_ele
   return largest;
 }
 
-template <typename Config>
-Bytes adam_temporaries(const Config& config, Elements all, Elements largest, DType dtype) {
-  const bool lists = config.optimizer_implementation == OptimizerImplementation::foreach;
-  return (lists ? all : largest) * dtype *
-         update_temporaries(config.optimizer, config.optimizer_implementation);
-}
-
 CategoryBytes held_after(const std::vector<EngineBuffer>& buffers, EngineMoment moment, int steps) {
   CategoryBytes bytes{};
   for (const EngineBuffer& buffer : buffers) {
@@ -315,17 +307,7 @@ OutsidePasses fsdp_outside(const Plan& plan,
   }
   outside.save = held_after(buffers, EngineMoment::after_step, steps);
   at(outside.save, kParameters) += block + root;
-  if (!config.offload) {
-    Elements largest;
-    for (const FsdpUnit& unit : units) {
-      for (const Elements owned : unit.owned_shards) largest = std::max(largest, owned);
-    }
-    outside.step_temporaries =
-        adam_temporaries(config,
-                         fsdp_owned(units),
-                         largest,
-                         trained_dtype(plan.engine_parameters, config.storage_dtype));
-  }
+  outside.step_temporaries = fsdp_step_temporaries(config, units, plan.engine_parameters);
   Elements all;
   for (const FsdpUnit& unit : units) all += unit.numel;
   outside.host_save = all.times_width(stored);
@@ -372,20 +354,13 @@ WindowMemory ddp_window(const Plan& plan,
 OutsidePasses ddp_outside(const Plan& plan, const std::vector<EngineBuffer>& buffers) {
   const DdpConfig& config = plan.ddp;
   const int steps = config.gradient_accumulation_steps;
-  Elements trained, largest;
-  for (const EngineParameter& parameter : plan.engine_parameters) {
-    if (!parameter.trainable) continue;
-    trained += parameter.numel;
-    largest = std::max(largest, parameter.numel);
-  }
   OutsidePasses outside;
   outside.init = held_after(buffers, EngineMoment::initialised, steps);
   const Bytes weights = ddp_weight_bytes(config, plan.engine_parameters);
   if (config.ranks > 1) at(outside.init, kTemporaries) += std::min(weights, Bytes::mib(250));
   at(outside.load, kParameters) = weights;
   outside.save = held_after(buffers, EngineMoment::after_step, steps);
-  outside.step_temporaries = adam_temporaries(
-      config, trained, largest, trained_dtype(plan.engine_parameters, config.weight_dtype));
+  outside.step_temporaries = ddp_step_temporaries(config, plan.engine_parameters);
   return outside;
 }
 

@@ -14,7 +14,7 @@
 namespace zeroplan::simulator {
 
 // A buffer of FSDP or DDP that is there from now on, in a slot of its own; `index`: its place in
-// torch_engine_memory().
+// fsdp_buffers() or ddp_buffers().
 void hold_buffer(ProgramWriter& writer, const EngineBuffer& buffer, std::size_t index);
 
 class BufferSlots {

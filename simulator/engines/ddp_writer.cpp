@@ -10,7 +10,7 @@ DdpWriter::DdpWriter(const Plan& plan, const StepWork& work, std::span<const Mod
     : plan_(plan),
       config_(plan.ddp),
       work_(work),
-      memory_(torch_engine_memory(plan, work)),
+      buffers_(ddp_buffers(plan.ddp, plan.engine_parameters)),
       writer_(rank_.program),
       tasks_(plan, writer_),
       graphs_(plan, work.graph, varied, writer_, tasks_),
@@ -70,8 +70,8 @@ std::vector<DdpWriter::State> DdpWriter::load_module() {
     buffers.push_back(state);
   };
   auto registered = work_.graph.registered.begin();
-  for (std::size_t i = 0; i < memory_.buffers.size(); ++i) {
-    const EngineBuffer& buffer = memory_.buffers[i];
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const EngineBuffer& buffer = buffers_[i];
     if (buffer.name != BufferName::module_parameters || buffer.place != BufferPlace::gpu) continue;
     const auto& parameter = plan_.engine_parameters[static_cast<std::size_t>(buffer.index)];
     hold_buffer(writer_, buffer, i);
@@ -149,8 +149,8 @@ void DdpWriter::make_buckets(const DdpConfig& config,
 
 // Gradients and buckets are followed one by one.
 void DdpWriter::allocate_buffers(BufferLifetime lifetime) {
-  for (std::size_t i = 0; i < memory_.buffers.size(); ++i) {
-    const EngineBuffer& buffer = memory_.buffers[i];
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const EngineBuffer& buffer = buffers_[i];
     const bool followed =
         buffer.name == BufferName::module_gradients || buffer.name == BufferName::reducer_buckets;
     if (followed || buffer.lifetime != lifetime || buffer.place != BufferPlace::gpu) continue;
@@ -327,15 +327,12 @@ void DdpWriter::finish_buckets() {
 // Clipping by the norm of all gradients, then the update. A multi-tensor optimizer keeps the square
 // roots of all tensors of a group (torch/optim/adamw.py _multi_tensor_adamw).
 void DdpWriter::write_optimizer() {
-  Elements trained;
-  for (const EngineParameter& weight : plan_.engine_parameters) {
-    if (weight.trainable) trained += weight.numel;
-  }
+  const Elements trained = ddp_trained(plan_.engine_parameters);
   const Bytes gradients = trained * trained_;
   writer_.issue(tasks_.kernel("norm", gradients, 2), kComputeStream);
   writer_.issue(tasks_.kernel("scale gradient", gradients * 2), kComputeStream);
   std::vector<SlotIndex> scratch;
-  const Bytes temporaries = memory_.outside.step_temporaries;
+  const Bytes temporaries = ddp_step_temporaries(config_, plan_.engine_parameters);
   const bool lists = config_.optimizer_implementation == OptimizerImplementation::foreach;
   if (!lists && temporaries > Bytes::zero()) {
     scratch.push_back(writer_.new_slot());

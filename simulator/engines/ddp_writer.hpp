@@ -11,7 +11,6 @@
 #include "model/engine/ddp.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_work.hpp"
-#include "model/predict/torch_memory.hpp"
 #include "simulator/engines/beside_writer.hpp"
 #include "simulator/engines/buffer_slots.hpp"
 #include "simulator/engines/communicators.hpp"
@@ -79,7 +78,7 @@ class DdpWriter {
   const Plan& plan_;
   const DdpConfig& config_;
   const StepWork& work_;
-  TorchEngineMemory memory_;
+  std::vector<EngineBuffer> buffers_;
   RankProgram rank_;
   ProgramWriter writer_;
   TaskTable tasks_;

@@ -32,13 +32,13 @@ FsdpWriter::FsdpWriter(const Plan& plan, const StepWork& work, std::span<const M
       config_(plan.fsdp),
       work_(work),
       fsdp_(fsdp_work(plan, work.graph)),
-      memory_(torch_engine_memory(plan, work)),
+      buffers_(fsdp_buffers(plan.fsdp, fsdp_.units)),
       writer_(rank_.program),
       tasks_(plan, writer_),
       graphs_(plan, work.graph, varied, writer_, tasks_),
       communicators_(plan.layout(), writer_),
       slots_(fsdp_.units.size()),
-      buffer_held_(memory_.buffers.size(), false) {
+      buffer_held_(buffers_.size(), false) {
   writer_.add_stream("compute");
   unshard_ = writer_.add_stream("unshard");
   prepare_ = by_parameter() ? unshard_ : writer_.add_stream("pre-unshard");
@@ -134,8 +134,8 @@ void FsdpWriter::wrap_unit(int index) {
   const SlotIndex flat = writer_.new_slot();
   const Bytes whole = unit.padded * stored_dtype(config_, unit);
   writer_.allocate(flat, whole, kTemporaries, kComputeStream, Purpose::whole_unit);
-  for (std::size_t i = 0; i < memory_.buffers.size(); ++i) {
-    const EngineBuffer& buffer = memory_.buffers[i];
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const EngineBuffer& buffer = buffers_[i];
     const bool shard = buffer.index == index && buffer.category == kParameters;
     if (!shard || buffer.place != BufferPlace::gpu || buffer_held_[i]) continue;
     hold_buffer(writer_, buffer, i);
@@ -165,8 +165,8 @@ void FsdpWriter::measure_gathered() {
 
 // Gradients are followed unit by unit.
 void FsdpWriter::allocate_buffers(BufferLifetime lifetime) {
-  for (std::size_t i = 0; i < memory_.buffers.size(); ++i) {
-    const EngineBuffer& buffer = memory_.buffers[i];
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const EngineBuffer& buffer = buffers_[i];
     if (buffer.lifetime != lifetime || buffer_held_[i] || buffer.category == kGradients) continue;
     if (buffer.place != BufferPlace::gpu) continue;
     hold_buffer(writer_, buffer, i);
@@ -448,7 +448,7 @@ void FsdpWriter::write_gpu_optimizer() {
       kComputeStream, tasks_.collective(Collective::all_reduce, Bytes::of(4), group), group, false);
   writer_.issue(tasks_.kernel("scale gradient", gradients * 2), kComputeStream);
   // The multi-tensor optimizer's temporaries: one tensor a shard.
-  const Bytes temporaries = memory_.outside.step_temporaries;
+  const Bytes temporaries = fsdp_step_temporaries(config_, fsdp_.units, plan_.engine_parameters);
   const bool lists = config_.optimizer_implementation == OptimizerImplementation::foreach;
   std::vector<SlotIndex> scratch;
   if (!lists && temporaries > Bytes::zero()) {

@@ -12,7 +12,6 @@
 #include "model/plan/plan.hpp"
 #include "model/predict/fsdp_work.hpp"
 #include "model/predict/step_work.hpp"
-#include "model/predict/torch_memory.hpp"
 #include "simulator/engines/beside_writer.hpp"
 #include "simulator/engines/buffer_slots.hpp"
 #include "simulator/engines/communicators.hpp"
@@ -112,7 +111,7 @@ class FsdpWriter {
   const FsdpConfig& config_;
   const StepWork& work_;
   FsdpWork fsdp_;
-  TorchEngineMemory memory_;
+  std::vector<EngineBuffer> buffers_;
   std::vector<SlotIndex> loaded_;  // by parameter, until its unit is made; empty: none is there
   RankProgram rank_;
   ProgramWriter writer_;

@@ -27,8 +27,8 @@ void FsdpWriter::wrap_parameters(int index) {
   const FsdpUnit& unit = unit_of(index);
   std::vector<SlotIndex> whole;
   for (const int parameter : unit.parameters) whole.push_back(bring(parameter));
-  for (std::size_t i = 0; i < memory_.buffers.size(); ++i) {
-    const EngineBuffer& buffer = memory_.buffers[i];
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const EngineBuffer& buffer = buffers_[i];
     if (buffer.index != index || buffer.category != kParameters || buffer_held_[i]) continue;
     buffer_held_[i] = true;
     if (buffer.place == BufferPlace::gpu) {
