@@ -40,6 +40,11 @@ inline constexpr OptionInfo kGoal = {"--goal",
                                      "",
                                      "longest-sequence|largest-model",
                                      "how far the cluster reaches, instead of the best strategy"};
+inline constexpr OptionInfo kSolve = {
+    "--solve",
+    "",
+    "mbs|seq|rank|completions|gpus|model",
+    "the largest that trains, of gpus the fewest, instead of the best strategy"};
 inline constexpr std::array kFitOptions = {
     kConfidence,
     kForce,
@@ -54,6 +59,7 @@ inline constexpr std::array kFitOptions = {
     kPrices,
     kGpuPrice,
     kGoal,
+    kSolve,
     OptionInfo{"--output",
                "-o",
                "DIR|FILE",

@@ -220,37 +220,82 @@ Phrase lengths_text(const tuner::LongestSequences& lengths) {
   return text + generation_text(best.row.plan);
 }
 
-Phrase largest_text(const std::optional<tuner::LargestModel>& largest) {
-  if (!largest) return "no: not even a model of 100 M parameters fits on this cluster\n";
-  const tuner::StrategyResult& best = largest->best;
+// What may be sought instead of the best strategy.
+struct Goal {
+  std::string_view name;                // --goal
+  std::string_view key;                 // --solve
+  std::optional<tuner::Sought> sought;  // nothing: the longest sequences
+  std::string_view found, none;
+};
+constexpr std::array kGoals = {
+    Goal{"longest-sequence", "seq", std::nullopt, "", ""},
+    Goal{"largest-model",
+         "model",
+         tuner::Sought::model,
+         "largest model of LLaMA's shape that trains",
+         "no: not even a model of 100 M parameters fits on this cluster\n"},
+    Goal{"largest-micro-batch",
+         "mbs",
+         tuner::Sought::micro_batch,
+         "largest micro-batch that trains",
+         "no: not even one sequence a GPU fits; fit without --solve says what is lacking\n"},
+    Goal{"largest-rank",
+         "rank",
+         tuner::Sought::rank,
+         "largest rank of adapters that trains",
+         "no: not even rank 8 fits; fit without --solve says what is lacking\n"},
+    Goal{
+        "most-completions",
+        "completions",
+        tuner::Sought::completions,
+        "most completions of a prompt that train",
+        "no: not even two completions of a prompt fit; fit without --solve says what is lacking\n"},
+    Goal{"fewest-gpus",
+         "gpus",
+         tuner::Sought::gpus,
+         "fewest GPUs that train it",
+         "no: it trains on no number of these GPUs up to 1024 nodes\n"},
+};
+
+Phrase reach_text(const Goal& goal, const std::optional<tuner::Reach>& reach) {
+  if (!reach) return Phrase(goal.none);
+  const tuner::StrategyResult& best = reach->best;
   const StepResult& result = best.result;
-  return model_line(best) + phrase(", {}\n", precision_of(best)) +
-         phrase("largest model of LLaMA's shape that trains: {}\n", largest->size) +
-         phrase("  {}, {} of {} GPU memory, {:.0f} tokens/s per GPU\n",
-                describe(best.strategy),
-                gib_text(result.gpu.peak_total),
-                gib_text(result.gpu.capacity),
-                result.step.tokens_per_second_per_gpu) +
-         phrase("  host memory needs {} per node, taken to have {}\n",
-                gib_text(result.host.peak),
-                gib_text(result.host.capacity)) +
-         (largest->larger ? phrase("  a larger one: {}\n", lack_text(*largest->larger))
-                          : Phrase()) +
-         generation_text(best.plan);
+  Phrase text = model_line(best) + phrase(", {}\n", precision_of(best)) +
+                phrase("{}: {}{}\n",
+                       Phrase(goal.found),
+                       reach->value,
+                       reach->is_last ? phrase(" or more") : Phrase()) +
+                phrase("  {}, {} of {} GPU memory, {:.0f} tokens/s per GPU\n",
+                       describe(best.strategy),
+                       gib_text(result.gpu.peak_total),
+                       gib_text(result.gpu.capacity),
+                       result.step.tokens_per_second_per_gpu) +
+                phrase("  host memory needs {} per node, taken to have {}\n",
+                       gib_text(result.host.peak),
+                       gib_text(result.host.capacity));
+  if (reach->lacking) text += phrase("  {} so: {}\n", reach->beyond, lack_text(*reach->lacking));
+  return text + generation_text(best.plan);
 }
 
-enum class Goal { best, longest_sequence, largest_model };
-constexpr EnumNames<Goal, 3> kGoalNames{{"best", "longest-sequence", "largest-model"}};
-
-Goal goal_of(const Arguments& arguments) {
-  const auto said = arguments.text("goal");
-  if (!said) return Goal::best;
-  if (const auto goal = find(kGoalNames, std::string_view(*said))) return *goal;
-  throw InputError({kCommandLine,
-                    "--goal",
-                    "best, longest-sequence or largest-model",
-                    in_quotes(*said),
-                    did_you_mean(*said, kGoalNames.names)});
+// Null: the best strategy.
+const Goal* goal_of(const Arguments& arguments) {
+  for (const auto& [flag, word] :
+       {std::pair("goal", &Goal::name), std::pair("solve", &Goal::key)}) {
+    const auto said = arguments.text(flag);
+    if (!said || (*said == "best" && word == &Goal::name)) continue;
+    std::vector<std::string_view> words;
+    for (const Goal& goal : kGoals) {
+      if (goal.*word == *said) return &goal;
+      words.push_back(goal.*word);
+    }
+    throw InputError({kCommandLine,
+                      fmt::format("--{}", flag),
+                      phrase("one of {}", fmt::format("{}", fmt::join(words, ", "))),
+                      in_quotes(*said),
+                      did_you_mean(*said, words)});
+  }
+  return nullptr;
 }
 
 std::vector<std::string> split_clusters(const std::string& text) {
@@ -343,10 +388,10 @@ void add_strategy(const tuner::StrategyResult& row, Json& document) {
   document["result"] = to_json(row.result);
 }
 
-Json reach_json(Goal goal, bool fits, const Json& value) {
+Json reach_json(const Goal& goal, bool fits, const Json& value) {
   return Json::object({{"schema", "zeroplan.reach/1"},
                        {"fits", fits},
-                       {"goal", name(kGoalNames, goal)},
+                       {"goal", std::string(goal.name)},
                        {"value", value}});
 }
 
@@ -356,10 +401,9 @@ Json sequence_json(const tuner::SequenceReach& reach) {
   return document;
 }
 
-Json lengths_json(const tuner::LongestSequences& lengths) {
+Json lengths_json(const Goal& goal, const tuner::LongestSequences& lengths) {
   const std::optional<tuner::LongestSequence>& answer = lengths.answer();
-  Json document = reach_json(
-      Goal::longest_sequence, answer.has_value(), answer ? Json(answer->best.tokens) : Json());
+  Json document = reach_json(goal, answer.has_value(), answer ? Json(answer->best.tokens) : Json());
   if (!answer) return document;
   add_strategy(answer->best.row, document);
   document["needs_packages"] = lengths.plain ? Json() : Json(names_of(lengths.packages));
@@ -381,7 +425,7 @@ Json lengths_json(const tuner::LongestSequences& lengths) {
 }
 
 int answer_reach(const Arguments& arguments,
-                 Goal goal,
+                 const Goal& goal,
                  const Scenario& scenario,
                  const PredictOptions& options,
                  Streams streams) {
@@ -390,14 +434,20 @@ int answer_reach(const Arguments& arguments,
     streams.out << (arguments.json ? document.dump(2) + "\n" : words.text(text));
     return fits ? kDone : kAnswerIsNo;
   };
-  if (goal == Goal::longest_sequence) {
+  if (!goal.sought) {
     const tuner::LongestSequences lengths = tuner::longest_sequence(scenario, options);
-    return print(lengths_json(lengths), lengths_text(lengths), lengths.answer().has_value());
+    return print(lengths_json(goal, lengths), lengths_text(lengths), lengths.answer().has_value());
   }
-  const auto largest = tuner::largest_model(scenario, options);
-  Json document = reach_json(goal, largest.has_value(), largest ? Json(largest->size) : Json());
-  if (largest) add_strategy(largest->best, document);
-  return print(document, largest_text(largest), largest.has_value());
+  const auto reach = tuner::reach(scenario, *goal.sought, options);
+  // A size is a text ("13.2B"), everything else a number.
+  const bool is_text = goal.sought == tuner::Sought::model;
+  Json document = reach_json(goal,
+                             reach.has_value(),
+                             !reach    ? Json()
+                             : is_text ? Json(reach->value)
+                                       : Json(std::int64_t{std::stoll(reach->value)}));
+  if (reach) add_strategy(reach->best, document);
+  return print(document, reach_text(goal, reach), reach.has_value());
 }
 
 // With --goal largest-model the one word is the cluster.
@@ -423,11 +473,12 @@ Scenario without_model(const Scenario& scenario, const Arguments& arguments) {
 std::optional<int> answer_which_gpu(const Arguments& arguments,
                                     const PredictOptions& options,
                                     Streams streams) {
-  const Goal goal = goal_of(arguments);
+  const Goal* goal = goal_of(arguments);
   Scenario scenario = scenario_of(arguments);
-  if (goal == Goal::largest_model) scenario = cli::without_model(scenario, arguments);
+  if (goal != nullptr && goal->sought == tuner::Sought::model)
+    scenario = cli::without_model(scenario, arguments);
   const bool has_cluster = scenario.find(ScenarioKey::cluster) != nullptr;
-  if (goal != Goal::best) return cli::answer_reach(arguments, goal, scenario, options, streams);
+  if (goal != nullptr) return cli::answer_reach(arguments, *goal, scenario, options, streams);
   if (has_cluster && arguments.has("clusters")) {
     throw InputError({cli::kCommandLine, "--clusters", "no CLUSTER beside it", "both", ""});
   }

@@ -188,8 +188,13 @@ void take_usual_host(Question& question) {
 }
 
 void set_nodes(Question& question, std::int64_t nodes) {
+  set_gpus(question, nodes, question.prepared.cluster->gpus_per_node());
+}
+
+void set_gpus(Question& question, std::int64_t nodes, std::int64_t per_node) {
   Cluster cluster = *question.prepared.cluster;
   cluster.nodes = nodes;
+  cluster.node.gpus_per_node = per_node;
   question.prepared.cluster = std::make_shared<const Cluster>(cluster);
   try {
     read_batches(question);

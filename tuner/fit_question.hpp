@@ -75,6 +75,8 @@ void play_if_it_runs(StrategyResult& row,
 
 // --- variations: the batch follows, except where it was said ---
 void set_nodes(Question& question, std::int64_t nodes);
+// So many GPUs of each of so many nodes.
+void set_gpus(Question& question, std::int64_t nodes, std::int64_t per_node);
 void set_sequence_length(Question& question, std::int64_t length);
 void set(Question& question, ScenarioKey key, Json value);
 // Throws InputError where the changes contradict each other or the rest.

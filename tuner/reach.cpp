@@ -1,12 +1,15 @@
 #include "tuner/reach.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "base/described.hpp"
+#include "base/diagnostic.hpp"
 #include "base/parallel_for.hpp"
 #include "tuner/fit.hpp"
 #include "tuner/fit_batch.hpp"
@@ -17,6 +20,7 @@ namespace zeroplan::tuner {
 namespace {
 
 const Origin kReach = {"command line", "--goal"};
+const Origin kSolve = {"command line", "--solve"};
 
 Question with_length(Question question, std::int64_t quanta) {
   set_sequence_length(question, quanta * kSequenceQuantum);
@@ -151,6 +155,129 @@ void add_shared(LongestSequences& found,
   }
 }
 
+// The values of what is sought, by their numbers from 1 on.
+class Values {
+ public:
+  Values(const Scenario& scenario, Sought sought) : scenario_(scenario), sought_(sought) {
+    if (sought == Sought::micro_batch) scenario_.unset(ScenarioKey::global_batch_size);
+    if (sought == Sought::gpus) per_node_ = ask(scenario_).prepared.cluster->gpus_per_node();
+    const auto lacks = [&](ScenarioKey key, const char* flag, const char* wanted) {
+      const ExplicitValue* said = scenario_.find(key);
+      throw InputError({kSolve.file,
+                        flag,
+                        wanted,
+                        said != nullptr ? described(said->value) : Phrase("none"),
+                        ""});
+    };
+    if (sought == Sought::rank) {
+      settings_ = settings_of(ScenarioKey::method);
+      if (!settings_ || settings_->name == "full") {
+        lacks(ScenarioKey::method, "--method", "lora or qlora, whose rank is sought");
+      }
+    }
+    if (sought == Sought::completions) {
+      settings_ = settings_of(ScenarioKey::trainer);
+      if (!settings_ || settings_->name != "grpo") {
+        lacks(ScenarioKey::trainer, "--trainer", "grpo, whose completions are sought");
+      }
+    }
+  }
+
+  std::int64_t most() const {
+    constexpr std::int64_t kModels = 234;  // 1e8 x 1.04^234 is just below 10^12
+    constexpr std::int64_t kRanks = 512, kPowers = 10, kNodes = 1024;
+    switch (sought_) {
+      case Sought::model:
+        return kModels;
+      case Sought::micro_batch:
+        return kMostMicroBatch;
+      case Sought::rank:
+        return kRanks;
+      case Sought::completions:
+        return kPowers;
+      case Sought::gpus:
+        break;
+    }
+    return parts_of_a_node() + kNodes;
+  }
+
+  std::string text(std::int64_t n) const {
+    if (sought_ != Sought::model) return std::to_string(number(n));
+    constexpr double kLeast = 1e8, kStep = 1.04;
+    const double parameters = kLeast * std::pow(kStep, static_cast<double>(n));
+    return parameters < 1e9 ? fmt::format("{:.0f}M", parameters / 1e6)
+                            : fmt::format("{:.3g}B", parameters / 1e9);
+  }
+
+  // Nothing where that value is refused, as completions are that the batch does not
+  // divide into; the first is refused as fit() refuses it.
+  std::optional<Question> with(std::int64_t n) const {
+    try {
+      return question(n);
+    } catch (const InputError&) {
+      if (n == 1) throw;
+      return std::nullopt;
+    }
+  }
+
+ private:
+  // A method or trainer with what is said of it.
+  struct Settings {
+    std::string name;
+    Json said;
+  };
+
+  std::optional<Settings> settings_of(ScenarioKey key) const {
+    const ExplicitValue* value = scenario_.find(key);
+    if (value == nullptr) return std::nullopt;
+    const Json& said = value->value;
+    if (said.is_string()) return Settings{said.as_string(), Json::object({})};
+    if (!said.is_object() || said.members().size() != 1) return std::nullopt;
+    return Settings{said.members().front().first, said.members().front().second};
+  }
+
+  std::int64_t parts_of_a_node() const {
+    return std::bit_width(static_cast<std::uint64_t>(per_node_ - 1));
+  }
+
+  std::int64_t number(std::int64_t n) const {
+    constexpr std::int64_t kRanks = 8;
+    if (sought_ == Sought::rank) return kRanks * n;
+    if (sought_ == Sought::completions) return std::int64_t{1} << n;
+    if (sought_ != Sought::gpus) return n;
+    const std::int64_t parts = parts_of_a_node();
+    return n <= parts ? std::int64_t{1} << (n - 1) : per_node_ * (n - parts);
+  }
+
+  Question question(std::int64_t n) const {
+    Scenario changed = scenario_;
+    const auto set_in = [&](ScenarioKey key, const char* name) {
+      Json said = settings_->said;
+      said[name] = Json(number(n));
+      changed.set(key, Json::object({{settings_->name, said}}), kSolve);
+    };
+    if (sought_ == Sought::model) changed.set(ScenarioKey::model, Json(text(n)), kSolve);
+    if (sought_ == Sought::micro_batch) {
+      changed.set(ScenarioKey::micro_batch_size, Json(n), kSolve);
+    }
+    if (sought_ == Sought::rank) set_in(ScenarioKey::method, "rank");
+    if (sought_ == Sought::completions) set_in(ScenarioKey::trainer, "completions");
+    Question question = ask(changed);
+    if (sought_ == Sought::gpus) {
+      const std::int64_t gpus = number(n);
+      set_gpus(question, std::max<std::int64_t>(1, gpus / per_node_), std::min(gpus, per_node_));
+    }
+    // A node as large as the answer asks for is no answer: one has what is said, or the usual.
+    take_usual_host(question);
+    return question;
+  }
+
+  Scenario scenario_;
+  Sought sought_;
+  std::int64_t per_node_ = 1;
+  std::optional<Settings> settings_;
+};
+
 }  // namespace
 
 LongestSequences longest_sequence(const Scenario& scenario, const PredictOptions& options) {
@@ -188,37 +315,34 @@ LongestSequences longest_sequence(const Scenario& scenario, const PredictOptions
   return found;
 }
 
-std::optional<LargestModel> largest_model(const Scenario& scenario, const PredictOptions& options) {
-  constexpr double kLeast = 1e8, kStep = 1.04;
-  constexpr std::int64_t kMost = 234;  // 1e8 x 1.04^234 is just below 10^12
-  const auto size = [&](std::int64_t n) {
-    const double parameters = kLeast * std::pow(kStep, static_cast<double>(n));
-    return parameters < 1e9 ? fmt::format("{:.0f}M", parameters / 1e6)
-                            : fmt::format("{:.3g}B", parameters / 1e9);
+std::optional<Reach> reach(const Scenario& scenario, Sought sought, const PredictOptions& options) {
+  const Values values(scenario, sought);
+  const auto fits = [&](std::int64_t n, bool play) {
+    const std::optional<Question> question = values.with(n);
+    if (!question) return false;
+    if (play) return found_roughly(*question, options).has_value();
+    return best_of(estimated(*question, options)).has_value();
   };
-  const auto with = [&](std::int64_t n) {
-    Scenario changed = scenario;
-    changed.set(ScenarioKey::model, Json(size(n)), kReach);
-    Question question = ask(changed);
-    // A node as large as the model asks for is no answer: one has what is said, or the usual.
-    take_usual_host(question);
-    return question;
-  };
-  const std::int64_t n = largest_played(0, kMost, [&](std::int64_t at, bool play) {
-    const Question question = with(at);
-    if (play) return found_roughly(question, options).has_value();
-    return best_of(estimated(question, options)).has_value();
-  });
-  if (n == 0) return std::nullopt;
-  auto best = found_roughly(with(n), options);
+  const bool fewest = sought == Sought::gpus;
+  std::int64_t n = largest_played(
+      0, values.most(), [&](std::int64_t at, bool play) { return fits(at, play) != fewest; });
+  if (fewest) ++n;
+  if (n < 1 || n > values.most()) return std::nullopt;
+  auto best = found_roughly(*values.with(n), options);
   if (!best) return std::nullopt;
-  LargestModel largest{size(n), std::move(*best), std::nullopt};
-  std::vector<StrategyResult> next = estimated(with(n + 1), options);
-  std::erase_if(next, [&](const StrategyResult& row) {
-    return row.result.limits.empty() || !same_placement(row.strategy, largest.best.strategy);
+  Reach reach{values.text(n), !fewest && n == values.most(), std::move(*best), "", std::nullopt};
+  const std::int64_t next = fewest ? n - 1 : n + 1;
+  const std::optional<Question> beyond =
+      next < 1 || next > values.most() ? std::nullopt : values.with(next);
+  if (!beyond) return reach;
+  std::vector<StrategyResult> rows = estimated(*beyond, options);
+  std::erase_if(rows, [&](const StrategyResult& row) {
+    return row.result.limits.empty() || !same_placement(row.strategy, reach.best.strategy);
   });
-  if (!next.empty()) largest.larger = nearest_of(next);
-  return largest;
+  if (rows.empty()) return reach;
+  reach.beyond = values.text(next);
+  reach.lacking = nearest_of(rows);
+  return reach;
 }
 
 }  // namespace zeroplan::tuner

@@ -1,4 +1,5 @@
-// How far a cluster reaches: the longest sequences of a model, the largest model.
+// How far a cluster reaches: the longest sequences of a model, the largest model, micro-batch, rank
+// of adapters, number of completions; and how few GPUs are enough.
 //
 // The analytic estimate finds how long the sequences of each strategy may be, and the simulator
 // settles it for those that come near the longest. Of strategies that are about as long the best is
@@ -48,14 +49,29 @@ struct LongestSequences {
 // Checkpointing is full unless something was said. Throws InputError as fit() does.
 LongestSequences longest_sequence(const Scenario& scenario, const PredictOptions& options = {});
 
-// The largest model of a LLaMA's shape (as "13B" names one), in steps of 4 %, and how; on nodes
-// with the usual host memory where nobody says how much they have.
-struct LargestModel {
-  std::string size;  // "13.2B"
-  StrategyResult best;
-  std::optional<StrategyResult> larger;  // the next size placed so, with its limit
+// What is looked for besides: the largest value with which something trains; of GPUs the smallest.
+enum class Sought {
+  model,        // of a LLaMA's shape (as "13B" names one), in steps of 4 %
+  micro_batch,  // sequences a GPU takes in a pass, without a said global batch
+  rank,         // of LoRA, in steps of 8
+  completions,  // of a prompt (GRPO), by powers of two
+  gpus          // of the cluster's kind: 1, 2, 4, ... of a node, then whole nodes
 };
-std::optional<LargestModel> largest_model(const Scenario& scenario,
-                                          const PredictOptions& options = {});
+
+// The value and the best strategy with it, on nodes with the usual host memory where nobody says
+// how much they have.
+struct Reach {
+  std::string value;     // "13.2B", "12"
+  bool is_last = false;  // none beyond it was looked at
+  StrategyResult best;
+  std::string beyond;                     // the next value
+  std::optional<StrategyResult> lacking;  // it, placed so, with its limit
+};
+
+// Nothing where no value is one. Throws InputError as fit() does, and where the scenario has
+// nothing of what is sought: no adapters, no trainer of completions.
+std::optional<Reach> reach(const Scenario& scenario,
+                           Sought sought,
+                           const PredictOptions& options = {});
 
 }  // namespace zeroplan::tuner

@@ -410,6 +410,8 @@ class Class:
                 changed = self.flat(self.config({other: 2 * self.defaults[other]}))
             except Exception:
                 continue
+            if other not in changed:  # it is kept in a config that is made of it
+                continue
             own = [key for key, value in self.defaults.items() if key not in (other, self.kv_key) and is_size(key, value) and value == self.defaults[other]]
             found.update({key: other for key in own if changed.get(key) == changed[other] != self.defaults[key]})
         return found

@@ -77,21 +77,25 @@ class Formulas:
         products = self._products(keys)
         points = len({tuple(self.vectors[key][i] for key in keys) for i in range(len(numbers))})
         most = min(_MOST_TERMS, points - 1)  # with as many terms as points every number is a sum
-        for count in range(1, most + 1):  # as few terms as give the numbers
-            found = self._sum(products, numbers, count, set(keys))
-            if found:
-                return ("=" if all(number.denominator == 1 for number in numbers) else "~") + found
-            for key in keys:  # a share: so many of the experts
-                over = self._sum(products, [number * value for number, value in zip(numbers, self.vectors[key])], count, set(keys) - {key})
+        def share(counts):  # so many of the experts
+            for key in keys:
+                over = self._sum(products, [number * value for number, value in zip(numbers, self.vectors[key])], counts, set(keys) - {key})
                 if over:
                     return "~" + "+".join("%s/%s" % (term, key) for term in over.split("+"))
-        return None
+            return None
+
+        def whole(counts):
+            found = self._sum(products, numbers, counts, set(keys))
+            return found and ("=" if all(number.denominator == 1 for number in numbers) else "~") + found
+
+        one, more = range(1, min(most, 1) + 1), range(2, most + 1)
+        return whole(one) or share(one) or whole(more) or share(more)  # as few terms as give the numbers
 
     @staticmethod
-    def _sum(products, numbers, count, needed):
+    def _sum(products, numbers, counts, needed):
         """The first sum of so many products that gives the numbers and has all keys that are needed."""
         read = [frozenset(key for word in above + below for key in re.split(_BETWEEN, word)) for above, below, _ in products]
-        for places in itertools.combinations(range(len(products)), count):
+        for places in itertools.chain.from_iterable(itertools.combinations(range(len(products)), count) for count in counts):
             if not needed <= frozenset().union(*(read[i] for i in places)):
                 continue
             chosen = [products[i] for i in places]

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/plan/cluster_parts.hpp"
 #include "model/plan/scenario_reader.hpp"
@@ -76,10 +77,11 @@ TEST_CASE("where fit says yes a length is found, with the same condition of host
 
 TEST_CASE("the largest model grows with the GPU") {
   const auto size = [](const char* cluster) {
-    const auto found = tuner::largest_model(scenario_of(
-        std::string(R"({"cluster":")") + cluster + R"(","workload":{"sequence_length":512}})"));
+    const auto found = tuner::reach(scenario_of(std::string(R"({"cluster":")") + cluster +
+                                                R"(","workload":{"sequence_length":512}})"),
+                                    tuner::Sought::model);
     REQUIRE(found);
-    return *parse_model_size(found->size);
+    return *parse_model_size(found->value);
   };
   CHECK(size("1xT4") < size("1xA100-80G-SXM"));
 }
@@ -94,15 +96,61 @@ TEST_CASE("the largest model is one that fit takes with that host memory, said o
       cluster = with_cluster_parts(cluster, origin, {{"", "host_memory_bytes", memory}});
     }
     scenario.set(ScenarioKey::cluster, cluster, origin);
-    const auto found = tuner::largest_model(scenario);
+    const auto found = tuner::reach(scenario, tuner::Sought::model);
     REQUIRE(found);
-    CHECK(*parse_model_size(found->size) > 8e9);
+    CHECK(*parse_model_size(found->value) > 8e9);
     CHECK(found->best.result.fits);
     if (!said) continue;
     scenario.set(ScenarioKey::model, Json("8b"), origin);
     CHECK(fits_at(scenario, 2048));
     scenario.unset(ScenarioKey::model);
   }
+}
+
+TEST_CASE("the largest value is one that fit takes, and it does not take the next") {
+  const auto found = [](const char* text, tuner::Sought sought) {
+    return tuner::reach(scenario_of(text), sought);
+  };
+  const char* adapters = R"({"model":"llama-2-7b","cluster":"1xRTX-4090",
+      "workload":{"method":"lora","sequence_length":4096}})";
+  const auto batch = found(adapters, tuner::Sought::micro_batch);
+  REQUIRE(batch);
+  CHECK(batch->best.result.fits);
+  CHECK(std::to_string(batch->best.plan.workload.micro_batch_size) == batch->value);
+  CHECK(batch->beyond == std::to_string(std::stoi(batch->value) + 1));
+  REQUIRE(batch->lacking);
+  CHECK_FALSE(batch->lacking->result.limits.empty());
+  CHECK_FALSE(batch->is_last);
+  const auto takes = [&](int sequences) {
+    Scenario scenario = scenario_of(adapters);
+    scenario.set(ScenarioKey::micro_batch_size, Json(std::int64_t{sequences}), {"test", ""});
+    return tuner::strategies_alone(scenario).recommended.has_value();
+  };
+  CHECK(takes(std::stoi(batch->value)));
+  const auto rank = found(adapters, tuner::Sought::rank);
+  REQUIRE(rank);
+  CHECK(std::stoi(rank->value) % 8 == 0);
+  CHECK_THROWS_AS(found(R"({"model":"llama-2-7b","cluster":"1xRTX-4090"})", tuner::Sought::rank),
+                  InputError);
+  CHECK_THROWS_AS(found(adapters, tuner::Sought::completions), InputError);
+}
+
+TEST_CASE("the fewest GPUs are parts of a node, then nodes, and with one fewer nothing fits") {
+  const auto fewest = [](const char* text) {
+    return tuner::reach(scenario_of(text), tuner::Sought::gpus);
+  };
+  const auto part = fewest(R"({"model":"qwen2.5-14b","cluster":"8xH100",
+      "workload":{"sequence_length":1024,"method":"lora"}})");
+  REQUIRE(part);
+  CHECK(part->value == "1");
+  const auto whole = fewest(R"({"model":"llama-3.1-405b","cluster":"8xH100",
+      "workload":{"sequence_length":1024}})");
+  REQUIRE(whole);
+  const int gpus = std::stoi(whole->value);
+  CHECK(gpus > 8);
+  CHECK(gpus % 8 == 0);
+  CHECK(whole->best.plan.cluster.total_gpus() == gpus);
+  CHECK(whole->beyond == std::to_string(gpus - 8));
 }
 
 TEST_CASE("a strategy that is about as long and much faster is named before the longest") {
