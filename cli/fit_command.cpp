@@ -80,8 +80,9 @@ int run_fit(const Arguments& arguments, Streams streams) {
     const Translation of_documents(arguments.document_language);
     Json document = fit_document(answer, scenario, of_documents);
     if (arguments.has("why") && answer.recommended) {
-      document["why"] =
-          alternatives_json(reasons, answer.strategies[*answer.recommended], of_documents);
+      const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
+      document["why"] = alternatives_json(reasons, best, of_documents);
+      document["trust"] = trust_json(best.plan, of_documents);
     }
     streams.out << document.dump(2) << "\n";
   } else {

@@ -398,7 +398,9 @@ Phrase reasons_text(const std::vector<tuner::Alternative>& reasons,
                     const tuner::StrategyResult& best) {
   std::vector<Phrase> lines;
   for (const tuner::Alternative& reason : reasons) lines.push_back(alternative_text(reason, best));
-  return list_text("Why not otherwise, each simulated", lines);
+  if (lines.empty()) return "";
+  return list_text("Why not otherwise, each simulated", lines) +
+         list_text("How sure", trust_lines(best.plan));
 }
 
 }  // namespace

@@ -19,4 +19,11 @@ Json alternatives_json(const std::vector<tuner::Alternative>& alternatives,
                        const tuner::StrategyResult& chosen,
                        const Translation& words);
 
+// How sure that is: what memory and time of this kind of plan were compared with, and what would
+// make this very plan surer. A line each.
+std::vector<Phrase> trust_lines(const Plan& plan);
+
+// {"rehearsed","memory","time","text":[…]} of docs/contract.md.
+Json trust_json(const Plan& plan, const Translation& words);
+
 }  // namespace zeroplan::cli

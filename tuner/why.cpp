@@ -62,10 +62,10 @@ class Alternatives {
     add_micro_batches();
     std::vector<std::optional<Alternative>> found(asked_.size());
     parallel_for(asked_.size(), machine_threads(), [&](std::size_t i) {
-      const auto& [kind, make] = asked_[i];
+      const WhyKind kind = asked_[i].first;
       question_.missing->attempt(name(kWhyKindNames, kind), [&] {
         try {
-          found[i] = make();
+          found[i] = asked_[i].second();
           if (found[i]) found[i]->kind = kind;
         } catch (const InputError&) {  // what the question refuses is no alternative
           found[i].reset();

@@ -301,6 +301,7 @@ Json to_json(const ReportData& data, const Translation& words) {
                                 {"stream_timeline", Json()},
                                 {"strategies", strategies_json(data.fit, front, words)},
                                 {"why", Json::array()},
+                                {"trust", Json()},
                                 {"sensitivity", Json::array()},
                                 {"with_expandable_segments", Json()},
                                 {"remedies", remedies_json(data.fit, words)}});
@@ -311,6 +312,7 @@ Json to_json(const ReportData& data, const Translation& words) {
   if (!data.chosen) return document;
   document["chosen"] = chosen_json(data, words);
   document["why"] = alternatives_json(data.chosen->alternatives, data.chosen->row, words);
+  document["trust"] = trust_json(data.chosen->row.plan, words);
   document["with_expandable_segments"] = expandable_json(data.chosen->sensitivity);
   document["sensitivity"] = sensitivity_json(*data.chosen, words);
   document["sensitivity_complete"] = data.chosen->sensitivity.complete;

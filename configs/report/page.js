@@ -114,7 +114,9 @@
 
   function why() {
     const section = document.getElementById("why");
-    for (const one of doc.why) section.querySelector("ul").append(element("li", one.text));
+    const [others, trust] = section.querySelectorAll("ul");
+    others.append(...doc.why.map((one) => element("li", one.text)));
+    if (doc.trust) trust.append(...doc.trust.text.map((line) => element("li", line)));
     section.hidden = doc.why.length === 0;
   }
 

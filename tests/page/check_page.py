@@ -157,7 +157,7 @@ def check_chinese(browser, program, folder):
         press(browser, "ArrowRight")
         texts.append(browser.evaluate(f"document.querySelector('[data-drawn=\"{plot}\"]').nextElementSibling.textContent"))
     # Commands, keys with their values, paths, and names that are the same in Chinese.
-    typed = re.compile(r"zeroplan [a-z]+ (?:-o [a-z]+|--[a-z-]+ ?\d*)|[\w.-]*[/_][\w./-]*|--[a-z-]+"
+    typed = re.compile(r"zeroplan [a-z]+(?: -o [a-z]+| --[a-z-]+ ?\d*)?|[\w.-]*[/_][\w./-]*|--[a-z-]+"
                        r"|[a-z-]+ [\w.]+ (?:→ [\w.]+|…)|tokens|token|rank|logits|nvme|cpu|nvswitch|roce|torch|transformers|sdpa|embedding|inputs|stage|full"
                        r"|true|false|none|auto|selective|eager|flash|ratio")
     left = [text for text in texts if re.search(r"(?<![\w-])[a-z]{3,}(?![\w.-])", typed.sub(" ", text))]
