@@ -231,7 +231,7 @@ std::vector<tuner::ReleaseSet> sets_of(const Arguments& arguments) {
 // Each set has releases of its own: others that were said would contradict them.
 void reject_beside(const Arguments& arguments, const Scenario& scenario) {
   for (const char* flag :
-       {"batch", "clusters", "goal", "output", "trace", "memory-snapshot", "rank"}) {
+       {"batch", "clusters", "goal", "why", "output", "trace", "memory-snapshot", "rank"}) {
     if (!arguments.has(flag)) continue;
     throw InputError(
         {kCommandLine, "--" + std::string(flag), "no --compare-versions beside it", "both", ""});

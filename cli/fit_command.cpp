@@ -2,6 +2,8 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/commands.hpp"
 #include "cli/compare_versions.hpp"
@@ -10,8 +12,11 @@
 #include "cli/fit_text.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/which_gpu.hpp"
+#include "cli/why_text.hpp"
 #include "cli/write_plan.hpp"
 #include "tuner/fit.hpp"
+#include "tuner/packages.hpp"
+#include "tuner/why.hpp"
 
 namespace zeroplan::cli {
 namespace {
@@ -30,6 +35,22 @@ Phrase cost_line(const Arguments& arguments,
   return phrase("\n{}: {}\n", size_text(cost), hours);
 }
 
+// What --why asks for. A reason that a defect ends is a warning of the recommended row.
+std::vector<tuner::Alternative> reasons_of(const Arguments& arguments,
+                                           const Scenario& scenario,
+                                           const PredictOptions& options,
+                                           tuner::FitAnswer& answer) {
+  if (!arguments.has("why") || !answer.recommended) return {};
+  const tuner::Question question = tuner::ask(tuner::with_packages(scenario, answer.needs));
+  StepResult& chosen = answer.strategies[*answer.recommended].result;
+  std::vector<tuner::Alternative> reasons =
+      tuner::why(question, answer.strategies[*answer.recommended], options);
+  if (Phrase missing = question.missing->sentence(); !missing.empty()) {
+    chosen.warnings.push_back(std::move(missing));
+  }
+  return reasons;
+}
+
 }  // namespace
 
 int run_fit(const Arguments& arguments, Streams streams) {
@@ -45,7 +66,7 @@ int run_fit(const Arguments& arguments, Streams streams) {
   }
   if (const auto code = answer_which_gpu(arguments, options, streams)) return *code;
   const std::optional<Output> output = output_of(arguments);
-  const tuner::FitAnswer answer =
+  tuner::FitAnswer answer =
       arguments.has("quick") ? tuner::quick_fit(scenario, options) : tuner::fit(scenario, options);
   // Files first: where they cannot be written, standard output holds the error alone.
   if (output && answer.recommended) {
@@ -54,11 +75,18 @@ int run_fit(const Arguments& arguments, Streams streams) {
   } else if (output) {
     streams.log << words.text(phrase("nothing written to {}: no strategy fits\n", output->path));
   }
+  const std::vector<tuner::Alternative> reasons = reasons_of(arguments, scenario, options, answer);
   if (arguments.json) {
     const Translation of_documents(arguments.document_language);
-    streams.out << fit_document(answer, scenario, of_documents).dump(2) << "\n";
+    Json document = fit_document(answer, scenario, of_documents);
+    if (arguments.has("why") && answer.recommended) {
+      const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
+      document["why"] = alternatives_json(reasons, best, of_documents);
+      document["trust"] = trust_json(best.plan, of_documents);
+    }
+    streams.out << document.dump(2) << "\n";
   } else {
-    streams.out << fit_text(answer, arguments.has("all"), words);
+    streams.out << fit_text(answer, reasons, arguments.has("all"), words);
     if (answer.recommended) streams.out << words.text(cost_line(arguments, scenario, answer));
   }
   return answer.recommended ? kDone : kAnswerIsNo;

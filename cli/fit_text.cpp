@@ -11,6 +11,7 @@
 #include "cli/simulate_text.hpp"
 #include "cli/step_text.hpp"
 #include "cli/table.hpp"
+#include "cli/why_text.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/predict/run_phases.hpp"
@@ -39,21 +40,6 @@ Phrase fit_question_line(const Plan& plan) {
       plan.workload.sequence_length,
       sequences_text(global_batch(plan)),
       name(kPrecisionNames, plan.workload.precision));
-}
-
-// "ZeRO-1, micro-batch 4 x 4": with the steps of accumulation, where there are several.
-Phrase batch_text(const BatchSizes& sizes) {
-  Phrase text = phrase("micro-batch {}", sizes.micro_batch);
-  if (sizes.accumulation > 1) text.append(phrase(" x {}", sizes.accumulation));
-  return text;
-}
-
-BatchSizes batch_of(const tuner::StrategyResult& row) {
-  return {row.plan.workload.micro_batch_size, row.plan.workload.gradient_accumulation_steps};
-}
-
-Phrase full_name(const tuner::StrategyResult& row) {
-  return phrase("{}, ", describe(row.strategy)).append(batch_text(batch_of(row)));
 }
 
 Phrase largest_part(const GpuMemory& gpu) {
@@ -222,30 +208,6 @@ Phrase yes_text(const tuner::FitAnswer& answer) {
   return text + limit_and_safer_text(answer) + why_text(answer) + packages_text(answer);
 }
 
-// "3.2 GiB more GPU memory", or nothing where the difference is below 2 %.
-Phrase difference(Bytes other, Bytes best, const char* what) {
-  const Bytes gap = other > best ? other - best : best - other;
-  if (gap * 50 < best) return "";
-  return phrase("{} ", gib_text(gap)) + (other > best ? "more " : "less ") + what;
-}
-
-Phrase runner_up_line(const tuner::StrategyResult& other, const tuner::StrategyResult& best) {
-  const double slower = 1.0 - tuner::speed_of(other) / tuner::speed_of(best);
-  const double faster = tuner::speed_of(other) / tuner::speed_of(best) - 1.0;
-  const Phrase speed = faster > 0.005   ? phrase("{:.0f} % faster", faster * 100)
-                       : slower < 0.005 ? "as fast"
-                                        : phrase("{:.0f} % slower", slower * 100);
-  Phrase rest = difference(other.result.gpu.peak_total, best.result.gpu.peak_total, "GPU memory");
-  const Phrase host = difference(other.result.host.peak, best.result.host.peak, "host memory");
-  if (!rest.empty() && !host.empty()) rest += ", ";
-  rest.append(host);
-  if (tuner::is_at_limit(other.result)) {
-    rest = rest.empty() ? "at the GPU's limit" : phrase("at the GPU's limit, {}", rest);
-  }
-  if (rest.empty()) return phrase("  - {}: {}\n", full_name(other), speed);
-  return phrase("  - {}: {}, {}\n", full_name(other), speed, rest);
-}
-
 Phrase runners_up_text(const tuner::FitAnswer& answer) {
   if (!answer.complete) {
     return "\nA first answer: the others are not simulated, and more offload is not looked at; "
@@ -257,9 +219,11 @@ Phrase runners_up_text(const tuner::FitAnswer& answer) {
                ? "\nNothing else fits.\n"
                : "\nWhat else fits differs in checkpointing alone, or needs and takes as much.\n";
   }
+  const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
   Phrase text = "\nNext best:\n";
   for (const std::size_t index : answer.runners_up) {
-    text += runner_up_line(answer.strategies[index], answer.strategies[*answer.recommended]);
+    const tuner::StrategyResult& other = answer.strategies[index];
+    text += phrase("  - {}: ", full_name(other)).append(comparison_text(other, best)) + "\n";
   }
   return text;
 }
@@ -430,17 +394,29 @@ Phrase room_text(const tuner::FitAnswer& answer, const tuner::StrategyResult& be
   return text;
 }
 
+Phrase reasons_text(const std::vector<tuner::Alternative>& reasons,
+                    const tuner::StrategyResult& best) {
+  std::vector<Phrase> lines;
+  for (const tuner::Alternative& reason : reasons) lines.push_back(alternative_text(reason, best));
+  if (lines.empty()) return "";
+  return list_text("Why not otherwise, each simulated", lines) +
+         list_text("How sure", trust_lines(best.plan));
+}
+
 }  // namespace
 
-std::string fit_text(const tuner::FitAnswer& answer, bool all, const Translation& words) {
+std::string fit_text(const tuner::FitAnswer& answer,
+                     const std::vector<tuner::Alternative>& reasons,
+                     bool all,
+                     const Translation& words) {
   const tuner::StrategyResult& best = answer.recommended ? answer.strategies[*answer.recommended]
                                                          : tuner::nearest_of(answer.strategies);
   std::string text = words.text(fit_question_line(best.plan) + "\n");
   if (answer.recommended) {
     Phrase about = yes_text(answer);
     about += job_lines(best.result.job);
-    about += room_text(answer, best) + one_node_text(answer) + runners_up_text(answer) +
-             host_memory_text(answer);
+    about += room_text(answer, best) + one_node_text(answer) + reasons_text(reasons, best) +
+             runners_up_text(answer) + host_memory_text(answer);
     if (const Phrase lines = tuner::trainer_lines(best.plan); !lines.empty())
       about += Phrase("\n").append(lines);
     text += words.text(about) + strategies_text(answer, all, words);

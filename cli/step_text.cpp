@@ -15,7 +15,40 @@ namespace {
 // "95", "99.9".
 std::string percent(double confidence) { return fmt::format("{:.4g} %", confidence * 100.0); }
 
+// "3.2 GiB more GPU memory", or nothing where the difference is below 2 %.
+Phrase difference(Bytes other, Bytes best, const char* what) {
+  const Bytes gap = other > best ? other - best : best - other;
+  if (gap * 50 < best) return "";
+  return phrase("{} ", gib_text(gap)) + (other > best ? "more " : "less ") + what;
+}
+
 }  // namespace
+
+Phrase batch_text(const BatchSizes& sizes) {
+  Phrase text = phrase("micro-batch {}", sizes.micro_batch);
+  if (sizes.accumulation > 1) text.append(phrase(" x {}", sizes.accumulation));
+  return text;
+}
+
+Phrase full_name(const tuner::StrategyResult& row) {
+  return phrase("{}, ", describe(row.strategy)).append(batch_text(batch_of(row)));
+}
+
+Phrase comparison_text(const tuner::StrategyResult& other, const tuner::StrategyResult& best) {
+  const double slower = 1.0 - tuner::speed_of(other) / tuner::speed_of(best);
+  const double faster = tuner::speed_of(other) / tuner::speed_of(best) - 1.0;
+  const Phrase speed = faster > 0.005   ? phrase("{:.0f} % faster", faster * 100)
+                       : slower < 0.005 ? "as fast"
+                                        : phrase("{:.0f} % slower", slower * 100);
+  Phrase rest = difference(other.result.gpu.peak_total, best.result.gpu.peak_total, "GPU memory");
+  const Phrase host = difference(other.result.host.peak, best.result.host.peak, "host memory");
+  if (!rest.empty() && !host.empty()) rest += ", ";
+  rest.append(host);
+  if (tuner::is_at_limit(other.result)) {
+    rest = rest.empty() ? "at the GPU's limit" : phrase("at the GPU's limit, {}", rest);
+  }
+  return rest.empty() ? speed : Phrase(speed).append(phrase(", {}", rest));
+}
 
 Phrase host_memory_text(const Plan& plan, const StepResult& result) {
   const std::string needed = gib_text(result.host.peak);
@@ -66,6 +99,13 @@ Phrase needs_text(const Limit& limit) {
 Phrase other_releases_text(const Plan& plan) {
   if (plan.software.conflicts.empty()) return "";
   return phrase(", with other releases ({})", plan.software.conflicts.front());
+}
+
+Phrase short_text(const StepResult& result) {
+  const Limit& limit = result.limits.front();
+  if (limit.pool != Limit::Pool::none) return phrase("does not fit: {}", limit.largest_term);
+  const std::string what = plain_name(name(kResourceNames, limit.resource));
+  return phrase("does not fit: {} {}", what, needs_text(limit));
 }
 
 Phrase lack_text(const tuner::StrategyResult& row) {

@@ -11,6 +11,15 @@
 
 namespace zeroplan::cli {
 
+// "micro-batch 4 x 4": with the steps of accumulation, where there are several.
+Phrase batch_text(const BatchSizes& sizes);
+
+// "ZeRO-1, micro-batch 4 x 4".
+Phrase full_name(const tuner::StrategyResult& row);
+
+// How a plan that fits compares with another: "3 % slower, 2.37 GiB more GPU memory".
+Phrase comparison_text(const tuner::StrategyResult& other, const tuner::StrategyResult& best);
+
 // What a node needs, compared with the host memory that the question states; where it states none,
 // beside what such nodes usually have.
 Phrase host_memory_text(const Plan& plan, const StepResult& result);
@@ -27,6 +36,10 @@ Phrase needs_text(const Limit& limit);
 // ", with other releases (transformers 4.44.0 does not know gpt_oss: 4.55.0 is the first that
 // does)": where those of the plan do not run the model. Else nothing.
 Phrase other_releases_text(const Plan& plan);
+
+// "does not fit: GPU memory needs 78.4 GiB and a margin of 3.1 GiB (95 %), has 79.2 GiB"; of a pool
+// of buffers, what is wrong. Precondition: the plan does not fit.
+Phrase short_text(const StepResult& result);
 
 // "ZeRO-2 does not: GPU memory needs 78.4 GiB and a margin of 3.1 GiB (95 %), has 79.2 GiB".
 Phrase lack_text(const tuner::StrategyResult& row);

@@ -11,6 +11,7 @@ function(zeroplan_question_sources cli_result evidence_result)
   list(FILTER sources EXCLUDE REGEX "/cli/(main|rank_end|report/draw|report/validation_plot)[.]cpp")
   set(${cli_result} ${sources} PARENT_SCOPE)
   file(GLOB evidence CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/evidence/log_*.cpp ${CMAKE_SOURCE_DIR}/evidence/oom_*.cpp
-       ${CMAKE_SOURCE_DIR}/evidence/failure_*.cpp ${CMAKE_SOURCE_DIR}/evidence/text_scanner*.cpp)
+       ${CMAKE_SOURCE_DIR}/evidence/failure_*.cpp
+       ${CMAKE_SOURCE_DIR}/evidence/accuracy.cpp ${CMAKE_SOURCE_DIR}/evidence/text_scanner*.cpp)
   set(${evidence_result} ${evidence} PARENT_SCOPE)
 endfunction()

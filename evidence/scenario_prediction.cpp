@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.hpp"
+#include "evidence/accuracy.hpp"
 #include "evidence/alternatives.hpp"
 #include "evidence/scenario_variants.hpp"
 #include "model/plan/software_sets.hpp"
@@ -27,31 +28,6 @@ bool names_gpu(const Scenario& scenario) {
   if (said == nullptr) return false;
   return !said->value.is_object() || said->value.find("gpu") != nullptr;
 }
-
-}  // namespace
-
-std::string strategy_of(const Plan& plan) {
-  switch (plan.workload.engine) {
-    case TrainingEngine::ddp:
-      return "DDP";
-    case TrainingEngine::fsdp:
-      if (plan.fsdp.sharding == Sharding::no_shard) return "FSDP no shard";
-      if (plan.fsdp.shard_ranks < plan.fsdp.ranks) return "FSDP hybrid";
-      return plan.fsdp.sharding == Sharding::full ? "FSDP full shard" : "FSDP shard-grad-op";
-    default:
-      break;
-  }
-  std::string text = "ZeRO-" + std::to_string(plan.engine.stage);
-  const auto offload = [&](const char* what, OffloadDevice device) {
-    if (device == OffloadDevice::none) return;
-    text += std::string(", ") + what + " on " + (device == OffloadDevice::cpu ? "CPU" : "NVMe");
-  };
-  offload("optimizer", plan.engine.offload_optimizer.device);
-  offload("parameters", plan.engine.offload_parameter.device);
-  return text;
-}
-
-namespace {
 
 // --- one prediction
 // ------------------------------------------------------------------------------------

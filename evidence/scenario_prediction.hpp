@@ -46,10 +46,6 @@ std::optional<std::string> missing_key(const Scenario& scenario, bool needs_micr
 ScenarioPrediction predict_scenario(const Scenario& scenario,
                                     const ScenarioPredictionOptions& options = {});
 
-// What tables of accuracy call a plan's way to divide it: "ZeRO-3, optimizer on CPU", "FSDP full
-// shard".
-std::string strategy_of(const Plan& plan);
-
 // Floating-point operations with recomputation over those without: full checkpointing runs the
 // forward pass of every block twice.
 //   (6 N + 12 L h s + 2 N_blocks + 4 L h s) / (6 N + 12 L h s)

@@ -37,6 +37,10 @@ struct StrategyResult {
   simulator::KnownRanks known;  // of the plan, where it was
 };
 
+inline BatchSizes batch_of(const StrategyResult& row) {
+  return {row.plan.workload.micro_batch_size, row.plan.workload.gradient_accumulation_steps};
+}
+
 // What a change costs that makes a run fit.
 enum class RemedyPrice { nothing, speed, training, host_memory, machines };
 inline constexpr EnumNames<RemedyPrice, 5> kRemedyPriceNames{

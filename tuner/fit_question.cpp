@@ -4,6 +4,7 @@
 
 #include "base/diagnostic.hpp"
 #include "model/plan/release_pairs.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "model/predict/predict.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/fit_ranking.hpp"
@@ -100,6 +101,22 @@ Question ask(const Scenario& scenario) {
   return question;
 }
 
+Question ask_of(const Plan& plan, const Scenario& scenario) {
+  Question question =
+      ask(parse_scenario(scenario_document(plan, scenario), "the chosen configuration"));
+  question.base_is = strategy_of(plan);
+  drop_said_batch(question, ScenarioKey::micro_batch_size, Knob::train_micro_batch_size_per_gpu);
+  drop_said_batch(
+      question, ScenarioKey::gradient_accumulation_steps, Knob::gradient_accumulation_steps);
+  drop_said_batch(question, ScenarioKey::global_batch_size, Knob::train_batch_size);
+  const Workload& workload = plan.workload;
+  set(question,
+      ScenarioKey::global_batch_size,
+      Json(workload.micro_batch_size * workload.gradient_accumulation_steps * plan.degrees.data));
+  read_batches(question);
+  return question;
+}
+
 AskedStrategy ask_strategy(const Question& question,
                            const Strategy& strategy,
                            const BatchSizes& batch) {
@@ -113,8 +130,12 @@ AskedStrategy ask_strategy(const Question& question,
   scenario.set(ScenarioKey::micro_batch_size, Json(batch.micro_batch), kFit);
   scenario.set(ScenarioKey::gradient_accumulation_steps, Json(batch.accumulation), kFit);
   scenario.unset(ScenarioKey::global_batch_size);
-  DsConfig config = strategy_config(
-      strategy, question.base.get(), *question.prepared.model, optimizer_of(question.scenario));
+  const bool as_it_is = question.base_is && same_placement(strategy, *question.base_is);
+  DsConfig config = as_it_is ? *question.base
+                             : strategy_config(strategy,
+                                               question.base.get(),
+                                               *question.prepared.model,
+                                               optimizer_of(question.scenario));
   drop_batch(config);
   Prepared prepared = question.prepared;
   prepared.ds_config = std::make_shared<const DsConfig>(std::move(config));

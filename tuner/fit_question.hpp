@@ -26,6 +26,8 @@ struct Question {
   std::shared_ptr<MissingRows> missing = std::make_shared<MissingRows>();
   // Simulations made for it and for them.
   std::shared_ptr<simulator::SimulationMemo> memo = std::make_shared<simulator::SimulationMemo>();
+  // Where `base` sets up a placement as a plan has it: strategies with that keep its file as it is.
+  std::optional<Strategy> base_is;
   // Of what is offloaded, whatever the user's file says of it (Strategy).
   bool pageable = false;
   bool small_sub_groups = false;
@@ -36,6 +38,10 @@ std::vector<Strategy> strategies(const Question& question);
 
 // Throws InputError as resolve() does, and for a batch that the ranks cannot share.
 Question ask(const Scenario& scenario);
+
+// What may be asked of a plan that was found elsewhere: its keys stand, its step's batch is made in
+// any way. Throws InputError as ask() does.
+Question ask_of(const Plan& plan, const Scenario& scenario);
 
 // What a strategy with a batch asks resolve(): the scenario, and its parts with the strategy's
 // ds_config.

@@ -13,15 +13,22 @@ namespace {
 // Of the time limit; the sensitivity of the answer gets what is left.
 constexpr double kSearchShare = 0.75;
 
-ChosenPlan in_detail(Plan plan,
-                     const Scenario& scenario,
+// `question`: what the plan answers, and its alternatives.
+ChosenPlan in_detail(const tuner::Question& question,
+                     tuner::StrategyResult row,
                      const PredictOptions& options,
                      const tuner::Deadline& deadline) {
-  ChosenPlan chosen{std::move(plan), {}, {}, {}, {}};
-  chosen.result = simulator::simulate(chosen.plan, {.predict = options});
-  if (simulator::is_simulated(chosen.plan))
-    chosen.step = simulator::simulate_step(chosen.plan, chosen.result);
-  const Json document = scenario_document(chosen.plan, scenario);
+  ChosenPlan chosen;
+  chosen.row = std::move(row);
+  const Plan& plan = chosen.row.plan;
+  chosen.row.result = simulator::simulate(plan, {.predict = options});
+  if (simulator::is_simulated(plan))
+    chosen.step = simulator::simulate_step(plan, chosen.row.result);
+  if (!deadline.over()) chosen.alternatives = tuner::why(question, chosen.row, options);
+  if (Phrase missing = question.missing->sentence(); !missing.empty()) {
+    chosen.row.result.warnings.push_back(std::move(missing));
+  }
+  const Json document = scenario_document(plan, question.scenario);
   const tuner::Variations variations(parse_scenario(document, "the chosen configuration"));
   chosen.sensitivity = sensitivity(variations, options, deadline);
   chosen.sensitivity_base = variations.base();
@@ -70,7 +77,7 @@ ReportData report_of_fit(const Scenario& scenario, const ReportOptions& options)
   if (!data.fit.recommended) return data;
   const tuner::StrategyResult& best = rows[*data.fit.recommended];
   take_recommended(best, data);
-  data.chosen = in_detail(best.plan, data.scenario, predict, deadline);
+  data.chosen = in_detail(tuner::ask(data.scenario), best, predict, deadline);
   return data;
 }
 
@@ -106,8 +113,11 @@ ReportData gather_report(const Scenario& scenario, const ReportOptions& options)
     return gather_report(tuner::with_packages(scenario, data.fit.needs), left);
   }
   if (data.trade_offs.search.best) {
-    data.chosen = in_detail(
-        space.plan(data.trade_offs.search.best->point), scenario, search.limits.predict, all);
+    tuner::StrategyResult best;
+    best.plan = space.plan(data.trade_offs.search.best->point);
+    best.strategy = tuner::strategy_of(best.plan);
+    const tuner::Question question = tuner::ask_of(best.plan, scenario);
+    data.chosen = in_detail(question, std::move(best), search.limits.predict, all);
   }
   return data;
 }

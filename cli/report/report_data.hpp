@@ -13,13 +13,14 @@
 #include "tuner/trade_offs.hpp"
 #include "tuner/training_cost.hpp"
 #include "tuner/tune.hpp"
+#include "tuner/why.hpp"
 
 namespace zeroplan::cli {
 
 // One configuration in detail.
 struct ChosenPlan {
-  Plan plan;
-  StepResult result;
+  tuner::StrategyResult row;
+  std::vector<tuner::Alternative> alternatives;  // why it, and not another
   std::optional<simulator::SimulatedStep> step;  // where the plan is simulated
   tuner::Sensitivity sensitivity;
   Plan sensitivity_base;  // the plan as its moves are described against

@@ -10,6 +10,7 @@
 #include "cli/report/report_data.hpp"
 #include "cli/report/step_timeline.hpp"
 #include "cli/table.hpp"
+#include "cli/why_text.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/io_step_result.hpp"
@@ -52,7 +53,7 @@ Json categories(const CategoryBytes& bytes) {
 
 // The plan that stands for the question: model, cluster, sequence.
 const Plan& any_plan(const ReportData& data) {
-  return data.chosen ? data.chosen->plan : data.fit.strategies.front().plan;
+  return data.chosen ? data.chosen->row.plan : data.fit.strategies.front().plan;
 }
 
 Json question_json(const Plan& plan) {
@@ -102,10 +103,15 @@ struct Candidate {
 
 // The answer is the simplest of what is equal within the search's gap: what beats it by less than
 // that in both is no better, so that the answer stands on its front.
-void drop_equals(const tuner::Evaluated& chosen, double gap, std::vector<Candidate>& candidates) {
+void drop_equals(const ReportData& data, std::vector<Candidate>& candidates) {
+  if (!data.trade_offs.best) return;
+  const std::size_t best = *data.trade_offs.best;
+  const tuner::Evaluated& chosen = data.trade_offs.points[best];
+  const double gap = data.gap;
   const auto most = chosen.tokens_per_second * (1.0 + gap);
   const auto least = static_cast<double>(chosen.gpu_memory.count()) / (1.0 + gap);
   std::erase_if(candidates, [&](const Candidate& one) {
+    if (one.searched && one.index == best) return false;
     const bool beats = one.memory <= chosen.gpu_memory && one.speed >= chosen.tokens_per_second;
     return beats && one.speed <= most && static_cast<double>(one.memory.count()) >= least;
   });
@@ -123,8 +129,7 @@ Front front_of(const ReportData& data) {
     if (!result.fits) continue;
     candidates.push_back({result.gpu.peak_total, result.step.tokens_per_second_per_gpu, false, i});
   }
-  const std::optional<std::size_t> best = data.trade_offs.best;
-  if (best) drop_equals(data.trade_offs.points[*best], data.gap, candidates);
+  drop_equals(data, candidates);
   // Least memory first; of equal ones the faster, then what was searched.
   std::stable_sort(
       candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
@@ -139,7 +144,7 @@ Front front_of(const ReportData& data) {
     fastest = one.speed;
     (one.searched ? front.points : front.strategies).insert(one.index);
   }
-  if (best) front.points.insert(*best);
+  if (data.trade_offs.best) front.points.insert(*data.trade_offs.best);
   return front;
 }
 
@@ -214,6 +219,19 @@ Json sensitivity_json(const ChosenPlan& chosen, const Translation& words) {
   return list;
 }
 
+// The chosen plan with the allocator's segments expanding: GPU bytes, seconds; null where they may
+// not, or do.
+Json expandable_json(const tuner::Sensitivity& all) {
+  for (const tuner::Move& move : all.moves) {
+    if (spelling(move.variation.changes.front()) != info(ScenarioKey::expandable_segments).flag)
+      continue;
+    return Json::object({{"gpu_bytes", move.result.gpu.peak_total.count()},
+                         {"step_seconds", move.result.step.total.seconds()},
+                         {"fits", move.result.fits}});
+  }
+  return {};
+}
+
 Json batch_json(const Plan& plan) {
   const Workload& workload = plan.workload;
   const std::int64_t sequences =
@@ -227,8 +245,8 @@ Json batch_json(const Plan& plan) {
 
 Json training_json(const ReportData& data, const Translation& words) {
   const ChosenPlan& chosen = *data.chosen;
-  const tuner::TrainingCost cost =
-      tuner::training_cost(data.cost, written_cluster(data.scenario), chosen.plan, chosen.result);
+  const tuner::TrainingCost cost = tuner::training_cost(
+      data.cost, written_cluster(data.scenario), chosen.row.plan, chosen.row.result);
   Json json = Json::object({{"of", words.text(size_text(cost))},
                             {"assumed", cost.assumed},
                             {"hours", cost.hours},
@@ -240,23 +258,23 @@ Json training_json(const ReportData& data, const Translation& words) {
 
 Json chosen_json(const ReportData& data, const Translation& words) {
   const ChosenPlan& chosen = *data.chosen;
-  const Plan& plan = chosen.plan;
+  const Plan& plan = chosen.row.plan;
   const Json document = scenario_document(plan, data.scenario);
-  const tuner::Strategy strategy{plan.engine.stage,
-                                 plan.engine.offload_optimizer.device,
-                                 plan.engine.offload_parameter.device,
-                                 plan.workload.activation_checkpointing};
+  const Node& node = plan.cluster.node;
   const Phrase name = phrase("{}, micro-batch {} x accumulation {}",
-                             describe(strategy),
+                             describe(chosen.row.strategy),
                              plan.workload.micro_batch_size,
                              plan.workload.gradient_accumulation_steps);
-  return Json::object({{"name", words.text(name)},
-                       {"launch", launch_line(plan)},
-                       {"batch", batch_json(plan)},
-                       {"training", training_json(data, words)},
-                       {"ds_config", emit(written_ds_config(plan))},
-                       {"workload", *document.find("workload")},
-                       {"result", to_json(chosen.result)}});
+  return Json::object(
+      {{"name", words.text(name)},
+       {"launch", launch_line(plan)},
+       {"batch", batch_json(plan)},
+       {"training", training_json(data, words)},
+       {"ds_config", emit(written_ds_config(plan))},
+       {"workload", *document.find("workload")},
+       {"host_memory_stated", node.host_memory.confidence != Confidence::assumed},
+       {"nvme_capacity_bytes", node.nvme ? Json(node.nvme->capacity.value.count()) : Json()},
+       {"result", to_json(chosen.row.result)}});
 }
 
 Json remedies_json(const tuner::FitAnswer& answer, const Translation& words) {
@@ -282,13 +300,20 @@ Json to_json(const ReportData& data, const Translation& words) {
                                 {"memory_timeline", Json()},
                                 {"stream_timeline", Json()},
                                 {"strategies", strategies_json(data.fit, front, words)},
+                                {"why", Json::array()},
+                                {"trust", Json()},
                                 {"sensitivity", Json::array()},
+                                {"with_expandable_segments", Json()},
                                 {"remedies", remedies_json(data.fit, words)}});
-  const StepResult& result = data.chosen ? data.chosen->result : data.fit.strategies.front().result;
+  const StepResult& result =
+      data.chosen ? data.chosen->row.result : data.fit.strategies.front().result;
   document["assumptions"] = texts(result.assumptions, words);
   document["warnings"] = texts(result.warnings, words);
   if (!data.chosen) return document;
   document["chosen"] = chosen_json(data, words);
+  document["why"] = alternatives_json(data.chosen->alternatives, data.chosen->row, words);
+  document["trust"] = trust_json(data.chosen->row.plan, words);
+  document["with_expandable_segments"] = expandable_json(data.chosen->sensitivity);
   document["sensitivity"] = sensitivity_json(*data.chosen, words);
   document["sensitivity_complete"] = data.chosen->sensitivity.complete;
   if (data.chosen->step) {

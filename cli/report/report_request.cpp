@@ -70,7 +70,7 @@ Phrase report_text(const Json& document, const ReportData& data) {
                                                       : "nothing found so far that fits\n";
   } else {
     const Json& chosen = *document.find("chosen");
-    const StepResult& result = data.chosen->result;
+    const StepResult& result = data.chosen->row.result;
     text += phrase("{}{}\n  {:.0f} tokens/s per GPU, {} of {} GPU memory\n  {}\n",
                    chosen.find("name")->as_string(),
                    condition_text(result),
@@ -78,18 +78,15 @@ Phrase report_text(const Json& document, const ReportData& data) {
                    gib_text(result.gpu.peak_total),
                    gib_text(result.gpu.capacity),
                    chosen.find("launch")->as_string());
-    text += generation_text(data.chosen->plan);
+    text += generation_text(data.chosen->row.plan);
   }
   const Json* moved = document.find("sensitivity_complete");
   const bool searched = search.find("complete")->as_boolean();
-  const char* cut = search.find("interrupted")->as_boolean() ? "; interrupted"
-                    : !searched                     ? "; the searches were cut by --time-limit"
-                    : moved && !moved->as_boolean() ? "; the sensitivity was cut by --time-limit"
+  const char* cut = search.find("interrupted")->as_boolean() ? "interrupted\n"
+                    : !searched                     ? "the searches were cut by --time-limit\n"
+                    : moved && !moved->as_boolean() ? "the sensitivity was cut by --time-limit\n"
                                                     : "";
-  return text + phrase("{} points, {} simulated{}\n",
-                       count_text(search.find("points")->as_integer()),
-                       count_text(search.find("evaluated")->as_integer()),
-                       cut);
+  return text + cut;
 }
 
 std::string output_file(const Arguments& arguments, const std::string& example) {

@@ -13,7 +13,6 @@
 
   // What was chosen, as what it is.
   function choice() {
-    if (!doc.search.searched) return say("Recommended: {}", chosen.name);
     const points = doc.trade_offs, best = points.find((point) => point.chosen);
     const within = 100 * doc.search.gap;
     if (doc.search.objective === "memory") {
@@ -32,35 +31,100 @@
   function words() {
     const question = doc.question;
     document.title = document.getElementById("title").textContent = say("{} on {}", question.model, question.cluster);
+    document.getElementById("question").textContent = say("{} parameters, {} tokens, {}",
+      question.parameters >= 1e9 ? (question.parameters / 1e9).toFixed(2) + " B" : count(question.parameters / 1e6) + " M",
+      count(question.sequence_length), question.precision);
     document.getElementById("answer").textContent = chosen
-      ? choice() + condition(result)
+      ? say("Yes: {}", chosen.name) + condition(result)
       : say(doc.search.proven_empty ? "Nothing in the space fits." : "Nothing was found so far that fits.") + doc.remedies.map((one) => " " + say("It would with: {}.", one.change)).join("");
-    number(say("parameters"), question.parameters >= 1e9 ? (question.parameters / 1e9).toFixed(2) + " B"
-      : count(question.parameters / 1e6) + " M", say("{} tokens, {}", count(question.sequence_length), question.precision));
-    if (result) {
-      number(say("tokens/s per GPU"), count(result.step.tokens_per_second_per_gpu), say("bound by {}", say(result.step.bound.replace(/_/g, " "))));
-      number(say("step"), time(result.step.seconds), say("90 %: {} to {}", ...result.intervals.step_seconds.map(time)));
-      number(say("GPU memory"), gib(result.gpu.peak_total_bytes),
-             say("in all, of {}; peak in {}", gib(result.gpu.capacity_bytes), say(result.gpu.peak_phase)));
-      number(say("batch"), count(chosen.batch.sequences),
-             say("sequences: {} x {} x {} ranks", chosen.batch.micro_batch_size, chosen.batch.gradient_accumulation_steps,
-                 chosen.batch.ranks));
-      const training = chosen.training;
-      number(training.of, hours(training.hours),
-             training.cost === null ? "" : money(training.cost) + " " + training.currency);
-      number(say("host memory"), gib(result.host.peak_bytes), result.host_condition
-        ? say("have {} a node; usual: {}", gib(result.host_condition.enough_bytes), gib(result.host.capacity_bytes))
-        : say("of {} a node", gib(result.host.capacity_bytes)));
-      number(say("probability that it fits"), result.fit_probability.toFixed(3));
-    }
-    number(say("simulations"), count(doc.search.evaluated),
-           say(doc.search.interrupted ? "in a space of {} configurations; interrupted"
-             : doc.search.complete ? "in a space of {} configurations"
-                                   : "in a space of {} configurations; cut by --time-limit", count(doc.search.points)));
   }
 
+  // --- the answer at a glance: what is taken of each kind of memory, speed, cost
+
+  // A bar of `parts`, [name, bytes, colour], of what there is.
+  function bar(what, text, parts, all) {
+    const box = element("div");
+    const head = element("p", what);
+    head.append(element("strong", text));
+    const filled = element("div");
+    filled.className = "bar";
+    filled.setAttribute("role", "img");
+    filled.setAttribute("aria-label", what + ": " + text);
+    const most = Math.max(all, parts.reduce((sum, [, bytes]) => sum + bytes, 0));
+    for (const [name, bytes, color] of parts) {
+      const part = element("span");
+      part.style.width = 100 * bytes / most + "%";
+      part.style.background = color;
+      part.title = name + " " + gib(bytes);
+      filled.append(part);
+    }
+    box.append(head, filled);
+    document.getElementById("takes").append(box);
+    return box;
+  }
+
+  // What each colour of a bar is.
+  function legend(box, parts) {
+    const list = element("ul");
+    for (const [name, bytes, color] of parts) {
+      const item = element("li");
+      const mark = element("span");
+      mark.style.background = color;
+      item.append(mark, name + " " + gib(bytes));
+      list.append(item);
+    }
+    box.append(list);
+  }
+
+  const of = (bytes, all) => say("{} of {}", (bytes / 2 ** 30).toFixed(1), gib(all));
+
+  function glance() {
+    const section = document.getElementById("glance");
+    if (!result) {
+      section.remove();
+      return;
+    }
+    const gpu = result.gpu, { stackOrder, categoryColors, plain } = zeroplanPlots.parts;
+    const parts = stackOrder.filter((category) => gpu.breakdown_at_peak[category] > 0).map((category) =>
+      [plain(category), gpu.breakdown_at_peak[category], categoryColors[category] || "var(--unused)"]);
+    const box = bar(say("GPU memory"), of(gpu.peak_total_bytes, gpu.capacity_bytes), parts, gpu.capacity_bytes);
+    legend(box, [...parts.filter(([, bytes]) => bytes >= 0.05 * 2 ** 30), [say("free"), Math.max(0, gpu.capacity_bytes - gpu.peak_total_bytes), "var(--page)"]]);
+    bar(say("host memory of a node"), chosen.host_memory_stated ? of(result.host.peak_bytes, result.host.capacity_bytes)
+      : say("{}; usual: {}", gib(result.host.peak_bytes), gib(result.host.capacity_bytes)),
+        [[say("host memory"), result.host.peak_bytes, "var(--accent)"]], result.host.capacity_bytes);
+    if (result.nvme.bytes > 0) bar(say("drive of a node"), of(result.nvme.bytes, chosen.nvme_capacity_bytes),
+                                   [["NVMe", result.nvme.bytes, "var(--accent)"]], chosen.nvme_capacity_bytes);
+    const lost = gpu.breakdown_at_peak.fragmentation || 0, expanded = doc.with_expandable_segments;
+    section.querySelector(".about").textContent =
+      say("It fits with a probability of {}: the peak of a GPU, in {}, is between {} and {} (90 %), of which PyTorch has {} allocated.",
+          result.fit_probability.toFixed(3), say(gpu.peak_phase), ...result.intervals.peak_total_bytes.map(gib),
+          gib(gpu.peak_allocated_bytes))
+      + (lost < 0.05 * 2 ** 30 ? "" : " " + say("Fragmentation is what PyTorch's allocator keeps and nothing uses.")
+        + (!expanded ? "" : " " + say("With expandable_segments:True (--expandable-segments true) the peak is {}.", gib(expanded.gpu_bytes))));
+    const speed = result.step.tokens_per_second_per_gpu, seconds = result.step.seconds;
+    const [low, high] = result.intervals.step_seconds;
+    number(say("tokens/s per GPU"), count(speed), say("90 %: {} to {}", count(speed * seconds / high), count(speed * seconds / low)));
+    number(say("step"), time(seconds), say("bound by {}", say(result.step.bound.replace(/_/g, " "))));
+    number(say("batch"), count(chosen.batch.sequences),
+           say("sequences: {} x {} x {} ranks", chosen.batch.micro_batch_size, chosen.batch.gradient_accumulation_steps,
+               chosen.batch.ranks));
+    const training = chosen.training;
+    number(training.of, hours(training.hours), training.cost === null ? "" : money(training.cost) + " " + training.currency);
+  }
+
+  function why() {
+    const section = document.getElementById("why");
+    const [others, trust] = section.querySelectorAll("ul");
+    others.append(...doc.why.map((one) => element("li", one.text)));
+    if (doc.trust) trust.append(...doc.trust.text.map((line) => element("li", line)));
+    section.hidden = doc.why.length === 0;
+  }
+
+  const every = () => say("Every point is a configuration that was simulated; triangles are the ZeRO strategies as they come, each with its best micro-batch. The line is the front: nothing else that was found is as fast with as little memory.");
   const about = {
-    tradeoff: () => say("Every point is a configuration that was simulated; triangles are the ZeRO strategies as they come, each with its best micro-batch. The line is the front: nothing else that was found is as fast with as little memory.") + " "
+    tradeoff: () => !doc.search.searched
+      ? say("Triangles are the ZeRO strategies as they come; the line is the front: nothing else that was simulated is as fast with as little memory.")
+      : (chosen ? say("{}. {}", choice(), every()) : every()) + " "
       + (doc.search.interrupted
         ? say("The searches were interrupted, so more may be possible.")
         : !doc.search.complete
@@ -71,10 +135,8 @@
     memory: () => doc.memory_timeline && (steps() > 1
       ? say("The chosen configuration, the last of {} micro-steps and the optimizer's step.", steps())
       : say("The chosen configuration, one step.")) + " "
-      + say("Fragmentation is what PyTorch's allocator keeps and nothing uses. Highest moment shown: {}; the GPU memory above, {}, is the peak of the whole run, from loading on.",
-            gib(doc.memory_timeline.peak_bytes), gib(result.gpu.peak_total_bytes))
-      + (expandable() ? " " + say("With expandable_segments:True (--expandable-segments true) that peak is {}.",
-                                  gib(result.gpu.peak_total_bytes + expandable().gpu_bytes)) : ""),
+      + say("Highest moment shown: {}; the GPU memory above, {}, is the peak of the whole run, from loading on.",
+            gib(doc.memory_timeline.peak_bytes), gib(result.gpu.peak_total_bytes)),
     streams: () => doc.stream_timeline && say(
       "The same time, stream by stream. Tasks of one layer in a row are one bar; zeroplan simulate --trace writes each of them for Perfetto."),
     stages: () => checkpointing() === "none"
@@ -86,7 +148,6 @@
   const checkpointing = () =>
     (chosen ? chosen.workload : doc.strategies[0]).activation_checkpointing;
   const steps = () => chosen.workload.gradient_accumulation_steps;
-  const expandable = () => doc.sensitivity.find((move) => move.change.startsWith("--expandable-segments "));
 
   // --- how to start it, the strategies as a table
 
@@ -110,13 +171,15 @@
       row.append(...cells.map((cell) => element(kind, cell)));
       return row;
     };
+    const { lacksDrive } = zeroplanPlots.parts;
     section.querySelector("thead").append(line([say("strategy"), say("batch"), say("fits"), say("GPU GiB"), say("host GiB"),
                                                 say("tokens/s per GPU")], "th"));
     for (const one of doc.strategies) {
       const row = line([one.name, one.micro_batch_size + " x " + one.gradient_accumulation_steps,
                         one.host_to_have_bytes ? say("yes, if a node has {} of host memory", gib(one.host_to_have_bytes))
-                          : say(one.fits ? "yes" : "no"), (one.gpu_bytes / 2 ** 30).toFixed(1),
-                        (one.host_bytes / 2 ** 30).toFixed(1), count(one.tokens_per_second_per_gpu)], "td");
+                          : say(one.fits ? "yes" : lacksDrive(one) ? "no drive" : "no"), (one.gpu_bytes / 2 ** 30).toFixed(1),
+                        (one.host_bytes / 2 ** 30).toFixed(1),
+                        lacksDrive(one) ? "–" : count(one.tokens_per_second_per_gpu)], "td");
       if (!one.fits) row.className = "no";
       section.querySelector("tbody").append(row);
     }
@@ -148,22 +211,6 @@
 
   function assumptions() {
     const section = document.getElementById("assumed");
-    const body = section.querySelector("tbody");
-    const row = (what, value) => {
-      const line = element("tr");
-      const head = element("th", what);
-      head.scope = "row";
-      line.append(head, element("td", value));
-      body.append(line);
-    };
-    if (result) {
-      row(say("GPU memory, 90 % interval"), say("{} to {}", ...result.intervals.peak_total_bytes.map(gib)));
-      row(say("of it allocated by PyTorch"), gib(result.gpu.peak_allocated_bytes));
-      row(say("step, 90 % interval"), say("{} to {}", ...result.intervals.step_seconds.map(time)));
-      row(say("probability that it fits"), result.fit_probability.toFixed(3));
-    } else {
-      section.querySelector("table").remove();
-    }
     const list = section.querySelector("ul");
     for (const text of doc.assumptions) list.append(element("li", say("Assumed: {}", text)));
     for (const text of doc.warnings) list.append(element("li", say("Warning: {}", text)));
@@ -171,6 +218,8 @@
   }
 
   words();
+  glance();
+  why();
   launch();
   strategies();
   config();

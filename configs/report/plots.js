@@ -92,6 +92,9 @@ const zeroplanPlots = (() => {
     .filter(([, value]) => value !== "none" && value !== null)
     .map(([key, value]) => [key.startsWith("/") ? key.split("/").pop() : say("en") === "en" ? plain(key) : key, String(value)]);
 
+  // A strategy whose drive is not there has no speed.
+  const lacksDrive = (row) => !row.fits && !(row.tokens_per_second_per_gpu > 0);
+
   // --- throughput against GPU memory
 
   function tradeoff(doc, theme, width) {
@@ -104,7 +107,7 @@ const zeroplanPlots = (() => {
             ["host memory", gib(point.host_bytes)], ["step", time(point.step_seconds)],
             ...configurationRows(point.configuration)],
     }));
-    const strategies = doc.strategies.map((row) => ({
+    const strategies = doc.strategies.filter((row) => !lacksDrive(row)).map((row) => ({
       memory: row.gpu_bytes / GiB, speed: row.tokens_per_second_per_gpu,
       kind: row.fits ? "plain strategy" : "does not fit", on_front: row.front,
       tip: [["", row.name], ["tokens/s per GPU", whole(row.tokens_per_second_per_gpu)],
@@ -296,9 +299,10 @@ const zeroplanPlots = (() => {
     const wanted = doc.chosen ? doc.chosen.workload.activation_checkpointing : doc.strategies[0].activation_checkpointing;
     const some = doc.strategies.filter((row) => row.activation_checkpointing === wanted);
     const rows = some.length ? some : doc.strategies;
-    const short = (row) => row.offload_optimizer === "none" ? "ZeRO-" + row.stage
-      : say(row.offload_param === "none" ? "ZeRO-{}, optimizer on {}" : "ZeRO-{}, optimizer, parameters on {}",
-            row.stage, row.offload_optimizer);
+    const short = (row) => row.offload_param === "none" && row.offload_optimizer === "none" ? "ZeRO-" + row.stage
+      : say(row.offload_param === "none" ? "ZeRO-{}, optimizer on {}"
+        : row.offload_optimizer === "none" ? "ZeRO-{}, parameters on {}" : "ZeRO-{}, optimizer, parameters on {}",
+            row.stage, row.offload_param === "none" ? row.offload_optimizer : row.offload_param);
     const categories = stackOrder
       .filter((category) => rows.some((row) => row.breakdown_at_peak[category] > 0));
     // One bar that does not fit would make all others small: it ends at the edge, with its number.
@@ -307,7 +311,7 @@ const zeroplanPlots = (() => {
     rows.forEach((row, index) => {
       const all = row.gpu_bytes / GiB;
       whole_rows.push({ index, label: short(row), fits: row.fits, all, end: Math.min(all, edge),
-        mark: row.fits ? "✓" : all > edge ? "✗ " + gib(row.gpu_bytes) : "✗",
+        mark: row.fits ? "✓" : all > edge ? "✗ " + gib(row.gpu_bytes) : lacksDrive(row) ? "✗ " + say("no drive") : "✗",
         tip: [["", row.name], ["GPU memory", gib(row.gpu_bytes)], ["host memory", gib(row.host_bytes)],
               ["fits", say(row.fits ? "yes" : "no")], ["tokens/s per GPU", whole(row.tokens_per_second_per_gpu)],
               ...categories.map((category) => [plain(category), gib(row.breakdown_at_peak[category])])
@@ -399,12 +403,13 @@ const zeroplanPlots = (() => {
     rows.forEach((row) => {
       const over = !row.fits && Math.abs(row.value) > edge;
       row.end = over ? Math.sign(row.value) * edge : row.value;
-      row.mark = over ? signed(row.value, measure === "memory" ? 1 : 0) : "";
+      row.mark = signed(row.value, measure === "memory" ? 1 : 0);
     });
-    const values = rows.map((row) => row.end);
+    // Beyond the longest bar of either side there is room for its number.
+    const least = Math.min(0, ...rows.map((row) => row.end)), most = Math.max(0, ...rows.map((row) => row.end));
+    const room = (most - least) * 45 / Math.max(100, (narrow ? width : width - besideRows) - 90);
     spec.scales = [
-      { name: "x", type: "linear", domain: [Math.min(0, ...values) * 1.05, Math.max(0, ...values) * 1.05], range: "width",
-        nice: true },
+      { name: "x", type: "linear", domain: [least - (least < 0 ? room : 0), most + (most > 0 ? room : 0)], range: "width" },
       { name: "y", type: "band", domain: rows.map((row) => row.label), range: "height",
         paddingInner: narrow ? 0.55 : 0.25, paddingOuter: narrow ? 0.5 : 0.15 },
     ];
@@ -418,7 +423,7 @@ const zeroplanPlots = (() => {
                            fillOpacity: { signal: "datum.fits ? 0.9 : 0.55" } } } },
       { type: "text", from: { data: "rows" }, interactive: false,
         encode: { enter: { x: { scale: "x", field: "end" }, y: { scale: "y", field: "label", band: 0.5 },
-                           dx: { signal: "datum.end > 0 ? -4 : 4" }, align: { signal: "datum.end > 0 ? 'right' : 'left'" },
+                           dx: { signal: "datum.end > 0 ? 4 : -4" }, align: { signal: "datum.end > 0 ? 'left' : 'right'" },
                            text: { field: "mark" }, baseline: { value: "middle" }, fill: { value: theme.ink } } } },
       { type: "rule", interactive: false,
         encode: { enter: { x: { scale: "x", value: 0 }, y: { value: 0 }, y2: { signal: "height" },
@@ -431,7 +436,7 @@ const zeroplanPlots = (() => {
   }
 
   return {
-    themes, configOf, described, parts: { base, gib, time, atMost },  // for the plots of other files
+    themes, configOf, described, parts: { base, gib, time, atMost, stackOrder, categoryColors, plain, lacksDrive },  // for the plots of other files
     plots: {
       tradeoff, memory, streams, stages,
       "knobs-memory": (doc, theme, width) => knobs(doc, theme, width, "memory"),

@@ -277,6 +277,11 @@ std::optional<NotRecorded> other_rotary_of(const Values& values, const Json& rop
   const std::string key = values.of_text("partial_rotary_factor");
   const Json *said = values.said(key), *partial = rope.find("partial");
   if (said == nullptr || partial == nullptr || *said == *partial) return std::nullopt;
+  const bool of_layers = partial->is_object();  // one share for each type of layers
+  if (of_layers && std::ranges::all_of(partial->members(),
+                                       [&](const auto& own) { return own.second == *said; })) {
+    return std::nullopt;
+  }
   return NotRecorded{key, partial->dump()};
 }
 

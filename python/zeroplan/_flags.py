@@ -136,6 +136,7 @@ class FitFlags(Question, total=False):
     all: bool
     force: bool
     quick: bool
+    why: bool
     tokens: Count
     """Of the whole training, for hours and cost."""
     prices: File

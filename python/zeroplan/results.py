@@ -356,6 +356,10 @@ class Fit(Result):
     """Where the recommended one runs near the GPU's limit: the same with PyTorch's expandable segments."""
     one_node: Optional[Strategy] = None
     """The best strategy on one node of several, where one is enough."""
+    why: List[Dict[str, Any]] = field(default_factory=list)
+    """What another stage, checkpointing, offload, batch or one node would give instead (`why`)."""
+    trust: Optional[Dict[str, Any]] = None
+    """What predictions of this kind of plan were compared with, how far they were off, and what would make this one surer (`why`)."""
     largest_micro_batch: Optional[int] = None
     longest_sequence: Optional[int] = None
     """Tokens, with everything else as recommended."""
@@ -756,6 +760,12 @@ class Report(Result):
     chosen: Optional[Dict[str, Any]] = None
     trade_offs: List[Dict[str, Any]] = field(default_factory=list)
     strategies: List[Dict[str, Any]] = field(default_factory=list)
+    why: List[Dict[str, Any]] = field(default_factory=list)
+    """What another stage, checkpointing, offload, batch or one node would give instead of the chosen one."""
+    trust: Optional[Dict[str, Any]] = None
+    """What predictions of this kind of plan were compared with, how far they were off, and what would make this one surer."""
+    with_expandable_segments: Optional[Dict[str, Any]] = None
+    """The chosen one with PyTorch's expandable segments, where it has none and may have them: bytes, seconds."""
     sensitivity: List[Dict[str, Any]] = field(default_factory=list)
     sensitivity_complete: bool = False
     """All of it was simulated before the time was over."""

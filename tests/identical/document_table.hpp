@@ -1,5 +1,6 @@
 // Tables in documents that tests write: between two marks,
-//   <!-- NAME: written by identical_tests -->  and  <!-- end of NAME -->.
+//   <!-- NAME: written by identical_tests -->  and  <!-- end of NAME -->,
+// and those that the program knows of itself.
 #pragma once
 
 #include <cmath>
@@ -7,7 +8,9 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
+#include "evidence/accuracy.hpp"
 #include "tests/catch.hpp"
 
 namespace zeroplan::testing {
@@ -44,6 +47,26 @@ inline void check_table(const std::string& path,
   }
   document.replace(start, end - start, expected);
   std::ofstream(path, std::ios::binary) << document;
+}
+
+// The table of configs/accuracy, with its errors to a hundredth of a percent: compares it, or with
+// UPDATE_GOLDEN=1 writes it.
+inline void check_accuracy(const std::string& name,
+                           const std::vector<evidence::KnownErrors>& rows) {
+  Json list = Json::array();
+  for (evidence::KnownErrors row : rows) {
+    row.median = std::round(1e4 * row.median) / 1e4;
+    row.p95 = std::round(1e4 * row.p95) / 1e4;
+    list.push_back(to_json(row));
+  }
+  const std::string path = ZEROPLAN_SOURCE_DIR "/configs/accuracy/" + name + ".json";
+  INFO(path << ": UPDATE_GOLDEN=1 identical_tests writes it again");
+  if (std::getenv("UPDATE_GOLDEN") != nullptr) {
+    std::ofstream(path, std::ios::binary) << list.dump(2) << "\n";
+  }
+  std::ostringstream stream;
+  stream << std::ifstream(path, std::ios::binary).rdbuf();
+  CHECK(stream.str() == list.dump(2) + "\n");
 }
 
 }  // namespace zeroplan::testing

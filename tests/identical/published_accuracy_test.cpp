@@ -121,6 +121,24 @@ Accuracy accuracy(const evidence::ValidationReport& report) {
   return result;
 }
 
+// The errors of the strategies, and of all, with the likely values of README.md.
+void check_known(const Accuracy& accuracy,
+                 const std::string& name,
+                 std::vector<evidence::ValidatedRow> Group::*rows) {
+  std::vector<evidence::KnownErrors> known;
+  for (const Groups* groups : {&accuracy.by_strategy, &accuracy.all}) {
+    for (const auto& [kind, group] : *groups) {
+      if ((group.*rows).empty()) continue;
+      const evidence::ErrorSummary errors = summarize(group.*rows);
+      known.push_back({kind,
+                       static_cast<std::int64_t>(errors.rows),
+                       errors.likely_median_abs_error,
+                       errors.likely_p95_abs_error});
+    }
+  }
+  testing::check_accuracy(name, known);
+}
+
 // README.md: the strategies, and what verdicts and intervals are worth.
 std::string overview(const Accuracy& accuracy) {
   const evidence::VerdictSummary& verdicts = accuracy.verdicts;
@@ -242,6 +260,8 @@ TEST_CASE("README.md and docs/validate.md have today's accuracy, and no error is
 
   check_table(kReadme, "accuracy", overview(today));
   check_table(kDetails, "accuracy", details(today));
+  check_known(today, "memory", &Group::memory);
+  check_known(today, "time", &Group::time);
 }
 
 }  // namespace zeroplan::identical

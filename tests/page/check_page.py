@@ -59,12 +59,20 @@ def check_front(browser):
     marked = browser.evaluate("JSON.parse(document.getElementById('document').textContent).trade_offs"
                               ".filter((point) => point.chosen && point.front).length")
     check("the chosen point stands on the front", marked == 1, str(marked))
-    tile = browser.evaluate("[...document.querySelectorAll('#numbers div')].map((box) => box.textContent).join('; ')")
+    bars = browser.evaluate("[...document.querySelectorAll('#takes p')].map((box) => box.textContent).join('; ')")
     result = browser.evaluate("JSON.parse(document.getElementById('document').textContent).chosen.result.gpu.peak_total_bytes")
     point = browser.evaluate("JSON.parse(document.getElementById('document').textContent).trade_offs"
                              ".find((point) => point.chosen).gpu_bytes")
-    check("the chosen point's memory is one number", result == point and f"{result / 2**30:.1f} GiB" in tile,
-          f"{result}, {point}, {tile}")
+    check("the chosen point's memory is one number", result == point and f"{result / 2**30:.1f} of" in bars,
+          f"{result}, {point}, {bars}")
+    filled = browser.evaluate("""(() => {
+      const bar = document.querySelector('#takes .bar'), parts = [...bar.children];
+      return parts.reduce((sum, part) => sum + part.getBoundingClientRect().width, 0) / bar.clientWidth;
+    })()""")
+    capacity = browser.evaluate("JSON.parse(document.getElementById('document').textContent).question.capacity_bytes")
+    check("the bar of GPU memory is as full as the GPU", abs(filled - result / capacity) < 0.01, str(filled))
+    alternatives = browser.evaluate("document.querySelectorAll('#why li').length")
+    check("the page says why not otherwise", alternatives >= 3, str(alternatives))
     launch = browser.evaluate("document.querySelector('#launch pre').textContent")
     check("the launch line is there", "train.py --deepspeed ds_config.json" in launch, launch)
     table = browser.evaluate("document.querySelectorAll('#strategies tbody tr').length")
@@ -149,7 +157,7 @@ def check_chinese(browser, program, folder):
         press(browser, "ArrowRight")
         texts.append(browser.evaluate(f"document.querySelector('[data-drawn=\"{plot}\"]').nextElementSibling.textContent"))
     # Commands, keys with their values, paths, and names that are the same in Chinese.
-    typed = re.compile(r"zeroplan [a-z]+ (?:-o [a-z]+|--[a-z-]+ ?\d*)|[\w.-]*[/_][\w./-]*|--[a-z-]+"
+    typed = re.compile(r"zeroplan [a-z]+(?: -o [a-z]+| --[a-z-]+ ?\d*)?|[\w.-]*[/_][\w./-]*|--[a-z-]+"
                        r"|[a-z-]+ [\w.]+ (?:→ [\w.]+|…)|tokens|token|rank|logits|nvme|cpu|nvswitch|roce|torch|transformers|sdpa|embedding|inputs|stage|full"
                        r"|true|false|none|auto|selective|eager|flash|ratio")
     left = [text for text in texts if re.search(r"(?<![\w-])[a-z]{3,}(?![\w.-])", typed.sub(" ", text))]

@@ -135,6 +135,7 @@ class Fields(unittest.TestCase):
             (r.Fit, document("fit", *TINY)),
             (r.Fit, document("fit", *TINY, *lengths)),
             (r.Fit, document("fit", *TINY, "--quick")),
+            (r.Fit, document("fit", *TINY, "--why")),
             (r.Fit, document("fit", "7B", "1xRTX-4090", "--seq", "2048", "--mbs", "1", "--gas", "8")),
             (r.Fit, document("fit", "1.3B", "2x4xA100-80G", "--seq", "512")),
             (r.Fit, document("fit", "70B", "1xRTX-4090", "--seq", "1024", "--mbs", "1", "--gas", "1")),

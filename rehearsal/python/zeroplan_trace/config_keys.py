@@ -53,6 +53,8 @@ _CONVOLUTIONS = ("conv", "conv", "full_attention")
 _WITH_STATES = ("linear_attention", "mlp", "full_attention", "moe")
 _WITHOUT_LAYER_INPUTS = {"hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "global_head_dim": 512, "num_global_key_value_heads": 4,
                          "layer_types": ("sliding_attention", "full_attention")}
+_GEMMA4 = (  # 31B, 26B-A4B
+    _WITHOUT_LAYER_INPUTS, {**_WITHOUT_LAYER_INPUTS, "enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704})
 RELEASED = {
     "bart": ({}, {"attention_dropout": 0.1, "activation_dropout": 0.1}),  # large-cnn; base, large
     "bamba": ({"attn_layer_indices": [1, 3]},),
@@ -61,7 +63,6 @@ RELEASED = {
     "deberta-v2": ({}, {"relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True,  # v3
                         "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}),
     "exaone4": ({}, {"sliding_window": None, "sliding_window_pattern": None, "layer_types": ("full_attention",)}),  # 32B, 1.2B
-    "glm_moe_dsa": ({}, {"indexer_types": ("full", "full", "full", "shared")}),  # GLM-5, GLM-5.2
     "esm": ({"vocab_size": 33, "mask_token_id": 32, "pad_token_id": 1, "position_embedding_type": "rotary", "token_dropout": True,  # ESM-2
              "emb_layer_norm_before": False, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},),
     "glm4v_moe": ({"text_config.head_dim": 128},),
@@ -71,8 +72,8 @@ RELEASED = {
     "qwen3_omni_moe_thinker": ({"vision_start_token_id": 151652, "vision_end_token_id": 151653},),
     "step3p7": ({"text_config.sliding_window": 512},),
     "xmod": ({"default_language": "en_XX"},),
-    "gemma4_text": (  # 31B, 26B-A4B
-        _WITHOUT_LAYER_INPUTS, {**_WITHOUT_LAYER_INPUTS, "enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704}),
+    "gemma4": ({}, *({"text_config." + key: value for key, value in text.items()} for text in _GEMMA4)),
+    "gemma4_text": _GEMMA4,
     "fast_vlm": ({"vision_config.hidden_size": 3072},),
     "granite4_vision": ({"text_config.attention_multiplier": 0.0078125, "text_config.embedding_multiplier": 12.0, "text_config.residual_multiplier": 0.22,
                          "text_config.logits_scaling": 8.0},),

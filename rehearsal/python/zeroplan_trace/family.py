@@ -819,8 +819,8 @@ class Variant:
 
     def _add_joint(self, keys):
         """Samples in which all keys have other values, which the formulas must meet, too."""
-        draw, sizes = random.Random(1), [None, 4, 4, 4]  # one run at all sizes, others at the largest
-        for _ in range(24):
+        draw, sizes, tries = random.Random(1), [None, 4, 4, 4], 96  # one run at all sizes, others at the largest
+        for _ in range(tries):
             changes = {key: draw.choice([self.base[key]] + others(key, self.base[key])) for key in keys}
             sample = self._sample(changes, at=sizes[-1])
             if sample is not None:
@@ -828,7 +828,7 @@ class Variant:
                 sizes.pop()
             if not sizes:
                 return
-        raise Problem("a class that runs with several keys changed at once", "%d of 24 configs" % (4 - len(sizes)), "")
+        raise Problem("a class that runs with several keys changed at once", "%d of %d configs" % (4 - len(sizes), tries), "")
 
     def _rope(self):
         """The sorts of rotary embedding under which the document is the same, and the share of the heads that is turned."""
