@@ -237,6 +237,14 @@ inline constexpr std::array kDeepSpeedRows{
                {},
                "the scan for inf and nan reduces before it compares: no fp32 copy, more kernels",
                "runtime/utils.py:has_inf_or_nan of 0.19.6"},
+    ReleaseRow{
+        ReleaseRule::iterates_on_gram,
+        Package::deepspeed,
+        {0, 19, 0},
+        {},
+        "Muon iterates on the Gram matrix unless ns_method says otherwise, and works at stage "
+        "3, too",
+        "runtime/zero/muon/original_muon.py of 0.19.6"},
     ReleaseRow{ReleaseRule::locks_nvme_pool,
                Package::deepspeed,
                {0, 19, 0},

@@ -29,6 +29,8 @@ std::string_view deepspeed_type(OptimizerName optimizer) {
       return "Lion";
     case OptimizerName::sgd:
       return "SGD";
+    case OptimizerName::muon:
+      return "Muon";
     case OptimizerName::adafactor:
     case OptimizerName::adamw8bit:
       return "";
