@@ -44,7 +44,7 @@ void add_momentum(Zero12& z, int group) {
       whole += z.partition.numels[static_cast<std::size_t>(slice.parameter)];
   }
   EngineBuffer& momentum = z.list.add(BufferName::state,
-                                      -1,
+                                      group,
                                       whole,
                                       z.config.gradient_accumulation_dtype,
                                       BufferPlace::gpu,
@@ -77,8 +77,9 @@ void add_group_states(Zero12& z) {
     if (is_muon_group(group, z.parameters)) {
       add_momentum(z, index);
     } else {
+      // Beside Muon's group, which is first, each group's come with its own step.
       add_states(z.list,
-                 -1,
+                 z.config.optimizer == OptimizerKind::muon ? index : -1,
                  group.partition,
                  z.offload ? BufferPlace::host_pageable : BufferPlace::gpu,
                  states_lifetime(z.config));
