@@ -55,8 +55,15 @@ class Checks {
              "choose another optimizer");
       return;
     }
-    if (!engine_.acts(ReleaseRule::iterates_on_gram)) {
-      refuse("DeepSpeed 0.19, as of which Muon is modelled", to_string(engine_.release), "");
+    if (!engine_.acts(ReleaseRule::has_known_muon)) {
+      refuse("DeepSpeed 0.19.0 to 0.19.6, whose Muon is modelled", to_string(engine_.release), "");
+      return;
+    }
+    if (r_.ds_config_is_file && !plan.ds_config.is_set(Knob::optimizer_type)) {
+      // Another class of that name, made by the script, is no MuonWithAuxAdam.
+      refuse("a ds_config.json whose optimizer is Muon, which DeepSpeed then makes",
+             "a file without optimizer",
+             "write \"optimizer\": {\"type\": \"Muon\"}");
       return;
     }
     const OptimizerWrapper wrapper = optimizer_wrapper(engine_);
@@ -95,7 +102,7 @@ class Checks {
              "leave grad_accum_dtype out");
     } else if (!engine_.contiguous_gradients) {
       refuse("contiguous_gradients with Muon: without them it is not modelled",
-             "contiguous_gradients false",
+             "false",
              "leave contiguous_gradients out");
     }
   }
