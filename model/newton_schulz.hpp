@@ -22,7 +22,7 @@ namespace zeroplan {
 // ds_config's ns_method.
 enum class NewtonSchulz { gram, standard };
 
-// What is orthogonalised at once: none where `count` is 0.
+// Matrices of one parameter, which are orthogonalised at once: none where `count` is 0.
 struct MuonMatrices {
   std::int64_t count = 0;
   std::int64_t rows = 0;

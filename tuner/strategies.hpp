@@ -60,10 +60,9 @@ std::vector<ActivationCheckpointing> checkpointings(const Scenario& scenario);
 // engine has none.
 std::vector<Strategy> strategies(const Scenario& scenario);
 
-// Stage and offload at which DeepSpeed does what the optimizer is (resolve_muon.cpp); of others
-// than Muon all.
+// Does DeepSpeed make the optimizer's update there (resolve_muon.cpp)? It does of all but Muon.
 bool does_its_update(const Strategy& strategy, OptimizerName optimizer);
-// The least such stage for the optimizer that was said.
+// The least stage where it does so for the optimizer that was said.
 std::int64_t least_stage(const Scenario& scenario);
 
 // Of a ds_config that says a stage and nothing else, as fit's --stage makes it: what is asked for,

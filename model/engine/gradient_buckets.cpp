@@ -12,7 +12,7 @@ namespace {
 // engine.py MEMORY_OPT_ALLREDUCE_SIZE: bucket of stage 0, whatever reduce_bucket_size says.
 constexpr Elements kDenseBucket = Elements::of(500'000'000);
 
-// By the products of Muon's updates.
+// The rank is the one whose products of Muon's updates take longest.
 std::vector<OwnedSlice> owned_by_busiest(const EngineConfig& config,
                                          std::span<const EngineParameter> parameters,
                                          const FlatPartition& partition) {

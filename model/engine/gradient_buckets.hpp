@@ -57,7 +57,7 @@ class GradientReducer {
   // the bucket's slowest owner, whoever that is, in place of this rank's own. Peers wait for him at
   // the next collective, so this is what the time of a pass is made of.
   void keep_for_slowest_owner() { keeps_for_slowest_ = updates_for_busiest_ = true; }
-  // The same of Muon's updates alone.
+  // Muon's updates alone are given as those of the rank with the most of them.
   void update_for_busiest_owner() { updates_for_busiest_ = true; }
 
   const FlatPartition& partition() const { return partition_; }

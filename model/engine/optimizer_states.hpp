@@ -31,7 +31,7 @@ std::span<const OptimizerState> optimizer_states(OptimizerKind kind,
                                                  Elements numel,
                                                  bool wide = false);
 
-// What Muon keeps of a gradient, in the gradient's type.
+// Muon's one state, in the gradient's type.
 std::string_view momentum_state();
 
 constexpr DType state_dtype(const OptimizerState& state, const EngineConfig& config) {

@@ -78,7 +78,7 @@ struct StepTraffic {
   Bytes host_pages;               // of these passes, mapped anew
   Bytes host_passes;              // read and written by the CPU beside that: scaling, casts, scans
   Elements gpu_optimizer;
-  // Of Muon, on the rank with the most of it.
+  // Muon's on the rank with the most of them.
   std::vector<MuonUpdates> muon_updates;
   Elements muon_additions;        // parameters whose update is added to them
   std::int64_t waited_scans = 0;  // overflow scans of the step whose answer the host waits for

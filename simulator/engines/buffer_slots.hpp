@@ -45,7 +45,7 @@ class BufferSlots {
   void begin_backward();
   bool owned_ready() const { return owned_ready_; }
   void make_owned();
-  // Muon's, where it is not there yet, and its next update.
+  // Muon's momentum, where it is not there yet, and its next update.
   void make_momentum();
   void make_update();
   void end_backward();

@@ -52,7 +52,7 @@ class TransientSlots {
   // values), their union, that in fp32 (stage_1_and_2.py _has_inf_or_nan). `scan.bytes`: at most.
   void make_for_a_scan(const Made& scan, Elements elements);
 
-  // What one update by Muon makes; `update` makes the last of its tensors, the update itself.
+  // Tensors of one update by Muon; `update` makes the last of them, the update itself.
   void make_for_newton_schulz(const Made& made,
                               std::span<const TensorEvent> tensors,
                               const std::function<void()>& update);

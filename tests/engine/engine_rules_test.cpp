@@ -129,7 +129,7 @@ TEST_CASE("what Muon updates on two ranks is reduced for all of them, the rest f
   config.use_multi_rank_bucket_allreduce = false;
   const EngineActions actions = backward(config, with_muon());
   CHECK(collectives(actions, CollectiveKind::all_reduce).front() == 60);
-  CHECK(collectives(actions, CollectiveKind::reduce) == Sizes{25 + 24, 25});
+  CHECK(collectives(actions, CollectiveKind::reduce) == Sizes{10 + 24 + 14, 26});
 }
 
 // muon_optimizer.py step
