@@ -39,7 +39,7 @@ enum class BufferLifetime {
                     // until the step consumes it
   updates_to_step,  // Muon's: made at the end of the boundary's backward, one by one, until the
                     // step consumes their group
-  step  // while the step runs
+  step              // while the step runs
 };
 
 // Moments between phases at which an engine can be looked at.

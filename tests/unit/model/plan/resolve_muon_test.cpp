@@ -87,6 +87,16 @@ TEST_CASE("zero.Init leaves nothing to Muon at stage 3, which is said") {
   }));
 }
 
+TEST_CASE("Muon of weights that are whole when stage 3 is made is refused, adapters among them") {
+  const char* const stage = R"("stage":3,"reduce_scatter":false)";
+  for (const char* more :
+       {R"(,"loading":"every-rank")", R"(,"method":{"lora":{"rank":4,"targets":["q_proj"]}})"}) {
+    CAPTURE(more);
+    CHECK(error_of(text_of(stage, more)).find("whole when the engine is made") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("Muon is refused where DeepSpeed leaves its update out") {
   CHECK(error_of(text_of(R"("stage":0)")).find("got stage 0") != std::string::npos);
   CHECK(
