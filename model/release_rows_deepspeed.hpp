@@ -237,6 +237,14 @@ inline constexpr std::array kDeepSpeedRows{
                {},
                "the scan for inf and nan reduces before it compares: no fp32 copy, more kernels",
                "runtime/utils.py:has_inf_or_nan of 0.19.6"},
+    ReleaseRow{
+        ReleaseRule::has_known_muon,
+        Package::deepspeed,
+        {0, 19, 0},
+        {0, 19, 7},
+        "Muon iterates on the Gram matrix unless ns_method says otherwise, takes whole gradients "
+        "at stages 1 and 2, and leaves what zero.Init partitioned to Adam",
+        "runtime/zero/muon/original_muon.py of 0.19.6; later ones: pull request 8438"},
     ReleaseRow{ReleaseRule::locks_nvme_pool,
                Package::deepspeed,
                {0, 19, 0},

@@ -55,6 +55,7 @@ enum class ReleaseRule : std::uint8_t {
   keeps_dtypes_under_zero_init,
   checks_bf16_overflow,
   scan_reduces_first,
+  has_known_muon,
   locks_nvme_pool,
   // --- DeepSpeed: checkpoints ---
   converts_stage3,

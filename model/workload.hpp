@@ -17,9 +17,9 @@ namespace zeroplan {
 enum class Precision { bf16, fp16, fp32 };
 inline constexpr EnumNames<Precision, 3> kPrecisionNames{{"bf16", "fp16", "fp32"}};
 
-enum class OptimizerName { adamw, adam, lion, adafactor, sgd, adamw8bit };
-inline constexpr EnumNames<OptimizerName, 6> kOptimizerNames{
-    {"adamw", "adam", "lion", "adafactor", "sgd", "adamw8bit"}};
+enum class OptimizerName { adamw, adam, lion, adafactor, sgd, adamw8bit, muon };
+inline constexpr EnumNames<OptimizerName, 7> kOptimizerNames{
+    {"adamw", "adam", "lion", "adafactor", "sgd", "adamw8bit", "muon"}};
 
 enum class Attention { eager, sdpa, flash };
 inline constexpr EnumNames<Attention, 3> kAttentionNames{{"eager", "sdpa", "flash"}};

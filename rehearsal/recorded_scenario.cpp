@@ -40,7 +40,7 @@ std::string optimizer_of(std::string name) {
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
     return static_cast<char>(std::tolower(c));
   });
-  constexpr std::array kOthers = {"lion", "adafactor", "sgd"};
+  constexpr std::array kOthers = {"lion", "adafactor", "sgd", "muon"};
   for (const std::string_view other : kOthers) {
     if (name.find(other) != std::string::npos) return std::string(other);
   }

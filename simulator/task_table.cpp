@@ -163,6 +163,31 @@ TaskIndex TaskTable::gpu_optimizer(Elements parameters,
   });
 }
 
+TaskIndex TaskTable::muon_update(const MuonMatrices& matrices,
+                                 NewtonSchulz method,
+                                 DType gradient) {
+  return intern("Newton-Schulz", matrices.rows, (matrices.columns << 20) + matrices.count, [&] {
+    Task task = kernel_task(kernels_.muon_update(matrices, method, gradient), KernelBound::compute);
+    const NewtonSchulzProducts products = newton_schulz_products(matrices, method);
+    const std::int64_t kernels =
+        newton_schulz_traffic(matrices, method, gradient).kernels + products.wide + products.square;
+    task.dispatch = host_.forward_operation + host_.launch * static_cast<double>(kernels - 1);
+    task.work.kernels = static_cast<std::int32_t>(kernels);
+    return task;
+  });
+}
+
+TaskIndex TaskTable::muon_addition(Elements parameters, DType master) {
+  return intern("add update", parameters.count(), static_cast<std::int64_t>(master), [&] {
+    Task task =
+        kernel_task(muon_addition_time(parameters, master, plan_.cluster.gpu, plan_.coefficients),
+                    KernelBound::memory);
+    task.dispatch = host_.forward_operation * 2.0;
+    task.work.kernels = 2;
+    return task;
+  });
+}
+
 TaskIndex TaskTable::cpu_optimizer(Elements parameters) {
   return intern("CPU optimizer", parameters.count(), 0, [&] {
     if (cpu_) return on_cpu(cpu_->adamw(parameters));
@@ -219,6 +244,10 @@ TaskIndex TaskTable::action(const EngineConfig& config, const EngineAction& acti
     case WorkKind::gpu_update:
       return gpu_optimizer(
           work.updated, config.master_dtype, config.optimizer, config.optimizer_implementation);
+    case WorkKind::muon_update:
+      return muon_update(work.matrices, config.newton_schulz, action.dtype);
+    case WorkKind::muon_addition:
+      return muon_addition(work.updated, config.master_dtype);
     case WorkKind::cpu_update:
       return cpu_optimizer(work.updated);
     case WorkKind::host_pass:

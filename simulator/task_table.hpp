@@ -49,6 +49,8 @@ class TaskTable {
                           OptimizerKind kind,
                           OptimizerImplementation implementation);
   TaskIndex cpu_optimizer(Elements parameters);
+  TaskIndex muon_update(const MuonMatrices& matrices, NewtonSchulz method, DType gradient);
+  TaskIndex muon_addition(Elements parameters, DType master);
   // One pass over host memory by each rank of the node.
   TaskIndex host_memory(const char* name, const HostPass& pass, Elements cast = {});
   TaskIndex nvme(bool reads, Bytes bytes);

@@ -42,21 +42,21 @@ bool leaves_stage_open(const Scenario& scenario) {
   return scenario.find(ScenarioKey::ds_config) == nullptr;
 }
 
-Prepared at_stage_0(Prepared prepared) {
+Prepared at_least_stage(const Scenario& scenario, Prepared prepared) {
   DsConfig config;
-  config.set(Knob::zero_stage, std::int64_t{0});
+  config.set(Knob::zero_stage, least_stage(scenario));
   prepared.ds_config = std::make_shared<const DsConfig>(config);
   return prepared;
 }
 
-// The question's plan before a strategy is chosen: at stage 0 where it is refused at stage 3, the
-// default where nobody said a ds_config.
+// The question's plan before a strategy is chosen: at the least stage where it is refused at stage
+// 3, the default where nobody said a ds_config.
 Plan plan_before_strategies(const Scenario& scenario, const Prepared& prepared) {
   if (!leaves_stage_open(scenario)) return resolve(scenario, prepared);
   try {
     return resolve(scenario, prepared);
   } catch (const InputError&) {
-    return resolve(scenario, at_stage_0(prepared));
+    return resolve(scenario, at_least_stage(scenario, prepared));
   }
 }
 
@@ -86,8 +86,9 @@ Question ask(const Scenario& scenario) {
   question.prepared = prepare(scenario);
   const Prepared& parts = question.prepared;
   keep_traced_batch(question.scenario, *parts.model, kFit);
-  keep_from_accumulating(
-      question.scenario, leaves_stage_open(scenario) ? at_stage_0(parts) : parts, kFit);
+  keep_from_accumulating(question.scenario,
+                         leaves_stage_open(scenario) ? at_least_stage(scenario, parts) : parts,
+                         kFit);
   // Says what is wrong with the words of who asks.
   const Plan plan = plan_before_strategies(question.scenario, parts);
   if (scenario.find(ScenarioKey::checkpoint_reentrant) == nullptr) {

@@ -67,7 +67,7 @@ SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request,
   }
   Prepared alone = prepared_;
   DsConfig stage;
-  stage.set(Knob::zero_stage, std::int64_t{0});
+  stage.set(Knob::zero_stage, least_stage(scenario));
   alone.ds_config = std::make_shared<const DsConfig>(stage);
   keep_traced_batch(scenario_, *alone.model, kTune);
   if (request.accumulations.empty()) keep_from_accumulating(scenario_, alone, kTune);
@@ -151,6 +151,7 @@ void SearchSpace::read_strategies(const SearchRequest& request) {
         // Below stage 1 nothing is offloaded, below stage 3 no parameters, and NVMe means the CPU.
         const bool optimizer_goes = strategy.offload_optimizer != OffloadDevice::none;
         const bool parameters_go = strategy.offload_parameter != OffloadDevice::none;
+        if (optimizer_ && !does_its_update(strategy, *optimizer_)) continue;
         if (has_pipeline_ && strategy.stage > 1) continue;
         if (strategy.stage < 1 && optimizer_goes) continue;
         if (strategy.stage < 3 && parameters_go) continue;

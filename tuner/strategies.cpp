@@ -29,11 +29,19 @@ std::string_view deepspeed_type(OptimizerName optimizer) {
       return "Lion";
     case OptimizerName::sgd:
       return "SGD";
+    case OptimizerName::muon:
+      return "Muon";
     case OptimizerName::adafactor:
     case OptimizerName::adamw8bit:
       return "";
   }
   return "";
+}
+
+std::optional<OptimizerName> optimizer_said(const Scenario& scenario) {
+  const ExplicitValue* said = scenario.find(ScenarioKey::optimizer);
+  if (said == nullptr) return std::nullopt;
+  return find(kOptimizerNames, std::string_view(said->value.as_string()));
 }
 
 // A file of our own: an optimizer that DeepSpeed can fuse or offload, and sizes that follow the
@@ -294,14 +302,15 @@ std::vector<Strategy> strategies(const Scenario& scenario) {
   }
   // Beside an offloaded optimizer accelerate puts DeepSpeed's CPU Adam in the place of what
   // DeepSpeed does not build (lint: replaced-optimizer): another one would train than is planned.
-  const ExplicitValue* optimizer = scenario.find(ScenarioKey::optimizer);
-  const auto named = optimizer == nullptr
-                         ? std::nullopt
-                         : find(kOptimizerNames, std::string_view(optimizer->value.as_string()));
+  const std::optional<OptimizerName> named = optimizer_said(scenario);
   if (engine == TrainingEngine::deepspeed && named && deepspeed_type(*named).empty()) {
     std::erase_if(result, [](const Strategy& strategy) {
       return strategy.offload_optimizer != OffloadDevice::none;
     });
+  }
+  if (engine == TrainingEngine::deepspeed && named) {
+    std::erase_if(result,
+                  [&](const Strategy& strategy) { return !does_its_update(strategy, *named); });
   }
   if (const std::optional<std::int64_t> stage = stage_alone(scenario)) {
     std::erase_if(result, [&](const Strategy& strategy) { return strategy.stage != *stage; });
@@ -312,6 +321,16 @@ std::vector<Strategy> strategies(const Scenario& scenario) {
     }
   }
   return result;
+}
+
+bool does_its_update(const Strategy& strategy, OptimizerName optimizer) {
+  if (optimizer != OptimizerName::muon) return true;
+  const bool stays = strategy.offload_optimizer == OffloadDevice::none;
+  return stays && (strategy.stage == 1 || strategy.stage == 2);
+}
+
+std::int64_t least_stage(const Scenario& scenario) {
+  return optimizer_said(scenario) == OptimizerName::muon ? 1 : 0;
 }
 
 DsConfig strategy_config(const Strategy& strategy,

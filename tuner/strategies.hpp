@@ -60,6 +60,11 @@ std::vector<ActivationCheckpointing> checkpointings(const Scenario& scenario);
 // engine has none.
 std::vector<Strategy> strategies(const Scenario& scenario);
 
+// Does DeepSpeed make the optimizer's update there (resolve_muon.cpp)? It does of all but Muon.
+bool does_its_update(const Strategy& strategy, OptimizerName optimizer);
+// The least stage where it does so for the optimizer that was said.
+std::int64_t least_stage(const Scenario& scenario);
+
 // Of a ds_config that says a stage and nothing else, as fit's --stage makes it: what is asked for,
 // and no file that strategies start from.
 std::optional<std::int64_t> stage_alone(const Scenario& scenario);

@@ -71,6 +71,22 @@ Seconds KernelTimes::streaming(OpKind kind, Bytes traffic, std::int64_t kernels)
   return Seconds::of(static_cast<double>(kernels) * floor_ + seconds);
 }
 
+Seconds KernelTimes::muon_update(const MuonMatrices& matrices,
+                                 NewtonSchulz method,
+                                 DType gradient) const {
+  const NewtonSchulzProducts products = newton_schulz_products(matrices, method);
+  const auto product = [&](std::int64_t columns, std::int64_t inner) {
+    return matmul_.sustained(
+        {.batch = matrices.count, .m = products.n, .n = columns, .k = inner, .dtype = DType::fp16});
+  };
+  // X X^T once a restart or step, and as often a product with X.
+  const double half = static_cast<double>(products.wide) / 2.0;
+  const NewtonSchulzTraffic traffic = newton_schulz_traffic(matrices, method, gradient);
+  return product(products.n, products.m) * half + product(products.m, products.n) * half +
+         product(products.n, products.n) * static_cast<double>(products.square) +
+         streaming(OpKind::pointwise, traffic.bytes, traffic.kernels);
+}
+
 Seconds KernelTimes::exchange(Bytes bytes) const {
   ZP_CHECK(transfers_.cluster != nullptr, "an exchange needs a cluster");
   return collective_time(Collective::all_to_all,

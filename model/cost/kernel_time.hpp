@@ -13,6 +13,7 @@
 #include "model/cost/cpu_rank.hpp"
 #include "model/cost/gemm.hpp"
 #include "model/cost/parallel_layout.hpp"
+#include "model/newton_schulz.hpp"
 
 namespace zeroplan {
 
@@ -55,6 +56,10 @@ class KernelTimes {
 
   // M bytes through n kernels of one kind.
   Seconds streaming(OpKind kind, Bytes traffic, std::int64_t kernels = 1) const;
+
+  // [T22] One update by Muon ([M4]): its products at [T6]'s rate, what lies between them at [T9]'s.
+  // Left out: how much faster inductor's fused kernels are than torch's of the same bytes.
+  Seconds muon_update(const MuonMatrices& matrices, NewtonSchulz method, DType gradient) const;
 
   // All operations of one pass over a block, one after the other.
   Seconds pass(const Block& block, Pass pass) const;

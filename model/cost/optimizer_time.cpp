@@ -24,6 +24,14 @@ Seconds gpu_adam_time(const GpuAdamWork& work, const Gpu& gpu, const Coefficient
   return streamed(gpu_adam_bytes(work, coefficients), gpu, coefficients);
 }
 
+Seconds muon_addition_time(Elements parameters,
+                           DType master,
+                           const Gpu& gpu,
+                           const Coefficients& coefficients) {
+  return streamed(parameters * master * 2, gpu, coefficients) +
+         streamed(parameters * master * 3, gpu, coefficients);
+}
+
 Seconds gradient_scan_time(Elements gradients,
                            DType type,
                            const Gpu& gpu,

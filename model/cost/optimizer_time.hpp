@@ -33,6 +33,13 @@ Bytes gpu_adam_bytes(const GpuAdamWork& work, const Coefficients& coefficients);
 // M over the memory's rate times `adam_bandwidth_efficiency`.
 Seconds gpu_adam_time(const GpuAdamWork& work, const Gpu& gpu, const Coefficients& coefficients);
 
+// Muon's part of the step on flat weights, with updates of their type: weight decay reads and
+// writes weights, the sum reads weights and update and writes weights (muon_optimizer.py step).
+Seconds muon_addition_time(Elements parameters,
+                           DType master,
+                           const Gpu& gpu,
+                           const Coefficients& coefficients);
+
 // Reads every gradient once: the norm, or the scan for infinities.
 Seconds gradient_scan_time(Elements gradients,
                            DType type,

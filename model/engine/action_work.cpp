@@ -108,7 +108,15 @@ ActionWork transfer(const EngineAction& action) {
 ActionWork update(const EngineAction& action) {
   ActionWork work;
   work.kind = action.on_host ? WorkKind::cpu_update : WorkKind::gpu_update;
+  if (action.matrices.any()) work.kind = WorkKind::muon_addition;
   work.updated = action.elements;
+  return work;
+}
+
+ActionWork orthogonalized(const EngineAction& action) {
+  ActionWork work;
+  work.kind = WorkKind::muon_update;
+  work.matrices = action.matrices;
   return work;
 }
 
@@ -177,6 +185,8 @@ ActionWork action_work(const EngineConfig& config, const EngineAction& action) {
   switch (action.kind) {
     case ActionKind::optimizer_step:
       return update(action);
+    case ActionKind::orthogonalize:
+      return orthogonalized(action);
     case ActionKind::copy_to_host:
     case ActionKind::copy_to_device:
       return copy(config, action);

@@ -15,8 +15,10 @@ namespace zeroplan {
 
 enum class WorkKind {
   none,
-  kernels,     // on the GPU, one after the other on the action's stream
-  gpu_update,  // the optimizer's
+  kernels,        // on the GPU, one after the other on the action's stream
+  gpu_update,     // the optimizer's
+  muon_update,    // orthogonalises `matrices`
+  muon_addition,  // weight decay, and the update added to the weights
   cpu_update,
   host_pass,  // of the CPU's threads over host memory, other than the update
   copy_to_host,
@@ -27,11 +29,12 @@ enum class WorkKind {
 
 struct ActionWork {
   WorkKind kind = WorkKind::none;
-  const char* name = "";      // of the kernels, or of the pass on the host
-  Bytes bytes;                // kernels, host_pass: read and written in all; the others: moved
-  std::int64_t kernels = 0;   // how many
-  Elements cast;              // kernels, host_pass: change between fp32 and the model's type
-  Elements updated;           // by the optimizer
+  const char* name = "";     // of the kernels, or of the pass on the host
+  Bytes bytes;               // kernels, host_pass: read and written in all; the others: moved
+  std::int64_t kernels = 0;  // how many
+  Elements cast;             // kernels, host_pass: change between fp32 and the model's type
+  Elements updated;          // by the optimizer
+  MuonMatrices matrices;
   Bytes new_pages;            // host_pass: memory that the process touches for the first time
   bool copies_alone = false;  // the node's other ranks do not copy meanwhile
 };

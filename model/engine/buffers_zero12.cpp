@@ -36,6 +36,23 @@ BufferPlace offloaded_master_place(const EngineConfig& config) {
   return host_place(config.acts(ReleaseRule::pins_master_always));
 }
 
+// get_flat_partition makes it of whole parameters, where the rank needs but its part of them.
+void add_momentum(Zero12& z, int group) {
+  Elements whole;
+  for (const OwnedSlice& slice : z.owned) {
+    if (slice.group == group)
+      whole += z.partition.numels[static_cast<std::size_t>(slice.parameter)];
+  }
+  EngineBuffer& momentum = z.list.add(BufferName::state,
+                                      group,
+                                      whole,
+                                      z.config.gradient_accumulation_dtype,
+                                      BufferPlace::gpu,
+                                      MemoryCategory::optimizer_states,
+                                      BufferLifetime::first_boundary_on);
+  momentum.suffix = momentum_state();
+}
+
 void add_group_states(Zero12& z) {
   const BufferPlace pinned = host_place(z.config.offload_optimizer.pin_memory);
   const BufferPlace master = z.offload ? offloaded_master_place(z.config) : BufferPlace::gpu;
@@ -57,11 +74,16 @@ void add_group_states(Zero12& z) {
                MemoryCategory::optimizer_states,
                BufferLifetime::resident);
     // States are made by the first step; CPU optimizers make theirs pageable.
-    add_states(z.list,
-               -1,
-               group.partition,
-               z.offload ? BufferPlace::host_pageable : BufferPlace::gpu,
-               states_lifetime(z.config));
+    if (is_muon_group(group, z.parameters)) {
+      add_momentum(z, index);
+    } else {
+      // Beside Muon's group, which is first, each group's come with its own step.
+      add_states(z.list,
+                 z.config.optimizer == OptimizerKind::muon ? index : -1,
+                 group.partition,
+                 z.offload ? BufferPlace::host_pageable : BufferPlace::gpu,
+                 states_lifetime(z.config));
+    }
     if (!z.offload) continue;
     z.list
         .add(BufferName::single_partition_of_fp32_groups,
@@ -226,6 +248,7 @@ struct PlacedSlice {
   OwnedSlice slice;
   int position = 0;
   bool used = true;
+  bool muon = false;
 };
 
 std::vector<PlacedSlice> placed_slices(const Zero12& z) {
@@ -234,7 +257,8 @@ std::vector<PlacedSlice> placed_slices(const Zero12& z) {
     const bool follows = !placed.empty() && placed.back().slice.group == slice.group;
     placed.push_back({.slice = slice,
                       .position = follows ? placed.back().position + 1 : 0,
-                      .used = z.parameters[static_cast<std::size_t>(slice.parameter)].used});
+                      .used = z.parameters[static_cast<std::size_t>(slice.parameter)].used,
+                      .muon = z.parameters[static_cast<std::size_t>(slice.parameter)].muon.any()});
   }
   return placed;
 }
@@ -290,9 +314,16 @@ void add_grads_in_partition(Zero12& z, BufferLifetime lifetime) {
 }
 
 void add_owned_storage(Zero12& z, const std::vector<PlacedSlice>& placed) {
-  const auto found =
+  const auto used =
       std::find_if(placed.begin(), placed.end(), [](const PlacedSlice& item) { return item.used; });
-  if (found == placed.end()) return;
+  if (used == placed.end()) return;
+  // The step reads updates in place of what Muon made them of: the storage stays for what is
+  // Adam's.
+  const auto read = std::find_if(placed.begin(), placed.end(), [](const PlacedSlice& item) {
+    return item.used && !item.muon;
+  });
+  const bool stays = read != placed.end();
+  const auto found = stays ? read : used;
   const Elements storage = owned_full_numel(z);
   const DType dtype = z.config.model_dtype;
   const OwnedSlice& first = found->slice;
@@ -321,6 +352,10 @@ void add_owned_storage(Zero12& z, const std::vector<PlacedSlice>& placed) {
     add_grads_in_partition(z, BufferLifetime::boundary_backward);
     return;
   }
+  if (!stays) {
+    if (!hands_over) add_grads_in_partition(z, BufferLifetime::boundary_backward);
+    return;
+  }
   EngineBuffer& kept =
       z.list.add(BufferName::averaged_gradients,
                  first.group,
@@ -334,6 +369,21 @@ void add_owned_storage(Zero12& z, const std::vector<PlacedSlice>& placed) {
   kept.elements = first.numel;
 }
 
+// get_flat_partition: muon_update() of each whole parameter, of which the step reads the rank's
+// part.
+void add_update(Zero12& z, const PlacedSlice& placed) {
+  const Elements numel = z.partition.numels[static_cast<std::size_t>(placed.slice.parameter)];
+  EngineBuffer& update = z.list.add(BufferName::averaged_gradients,
+                                    placed.slice.group,
+                                    numel,
+                                    z.config.gradient_accumulation_dtype,
+                                    BufferPlace::gpu,
+                                    MemoryCategory::gradients,
+                                    BufferLifetime::updates_to_step);
+  update.second_index = placed.position;
+  update.elements = placed.slice.numel;
+}
+
 // contiguous_gradients false, or grad_accum: every owned gradient is its own whole storage. So are,
 // always, the zeros that stand for gradients which never came (in the accumulation dtype).
 void add_owned_gradients(Zero12& z) {
@@ -343,7 +393,8 @@ void add_owned_gradients(Zero12& z) {
   const DType own =
       z.separate_accumulation ? z.config.gradient_accumulation_dtype : z.config.model_dtype;
   for (const PlacedSlice& item : placed) {
-    if (item.used && one_storage) continue;
+    if (item.muon) add_update(z, item);
+    if (item.muon || (item.used && one_storage)) continue;
     const bool waited = z.config.stage == 1 ? item.used : z.accumulates;
     add_owned_tensor(z, item, item.used ? own : z.config.gradient_accumulation_dtype, waited);
   }

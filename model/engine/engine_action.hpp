@@ -11,6 +11,7 @@
 
 #include "base/units.hpp"
 #include "model/dtype.hpp"
+#include "model/newton_schulz.hpp"
 
 namespace zeroplan {
 
@@ -53,6 +54,8 @@ enum class ActionKind {
                            // goes now; of each, once
   make_owned,              // stages 1, 2: what the rank keeps has its storage from here on, where
                            // no keep_owned has made it
+  orthogonalize,           // Muon: the update of `parameter`, as a new tensor of its elements in
+                           // dtype, of its gradient and momentum, both overwritten. matrices
   add_to_master_gradient,  // BF16_Optimizer: `parameter`'s gradient joins the fp32 sum
   flush,                   // a bucket is reduced: members, elements
   flatten,                 // `pieces` tensors copied into a new flat buffer of elements
@@ -76,7 +79,8 @@ enum class ActionKind {
                      // where host_waits
   overflow_scan,     // inf/nan scan of elements
   scale,             // in-place multiply (unscale and clip) of elements
-  optimizer_step,    // `group`: parameter group or sub-group; on_host: by the CPU optimizer
+  optimizer_step,    // `group`: parameter group or sub-group; on_host: by the CPU optimizer;
+                     // matrices: of Muon, whose update is the gradient
   update_weights,    // master -> model dtype copy of elements
   swap_in,           // NVMe read for `group`: elements in all, of pieces tensors and its gradient
   swap_out,          // NVMe write of elements in all: states of `group`, or with group -1 gradients
@@ -106,6 +110,7 @@ struct EngineAction {
   bool keeps_source = false;
   bool in_step = false;  // of the optimizer's step, not of a micro-step
   EngineCollective collective;
+  MuonMatrices matrices;
   std::int64_t first_member = 0;  // members: [first_member, first_member + member_count)
   std::int64_t member_count = 0;
 };

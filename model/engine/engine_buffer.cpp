@@ -54,10 +54,12 @@ bool exists(BufferLifetime lifetime, EngineMoment moment, int gradient_accumulat
       return inside_window || boundary_done;
     case BufferLifetime::window_to_next_backward:
       return moment != EngineMoment::initialised;
+    case BufferLifetime::first_boundary_on:
     case BufferLifetime::boundary_to_next_backward:
       return boundary_done || moment == EngineMoment::after_step;
     case BufferLifetime::boundary_to_step:
     case BufferLifetime::after_boundary:
+    case BufferLifetime::updates_to_step:
       return boundary_done;
     case BufferLifetime::backward:
     case BufferLifetime::boundary_backward:

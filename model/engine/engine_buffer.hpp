@@ -23,6 +23,7 @@ enum class BufferPlace { gpu, host_pinned, host_pageable, nvme };
 enum class BufferLifetime {
   resident,           // from the end of initialisation on
   first_backward_on,  // made in the first backward, then kept
+  first_boundary_on,  // made at the end of the first boundary's backward, then kept
   first_step_on,      // made in the first optimizer step, then kept
   between_steps,      // from the end of a step (not before the first) to the start of the next step
   backward,           // while any backward of the window runs
@@ -34,9 +35,11 @@ enum class BufferLifetime {
   // As the two above, but past the step until the next window's first backward begins:
   window_to_next_backward,  // zero_grad() comes behind the forward pass there
   boundary_to_next_backward,
-  after_boundary,  // a window buffer handed to the step: from the end of the boundary's backward
-                   // until the step consumes it
-  step             // while the step runs
+  after_boundary,   // a window buffer handed to the step: from the end of the boundary's backward
+                    // until the step consumes it
+  updates_to_step,  // Muon's: made at the end of the boundary's backward, one by one, until the
+                    // step consumes their group
+  step              // while the step runs
 };
 
 // Moments between phases at which an engine can be looked at.

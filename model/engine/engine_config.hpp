@@ -15,6 +15,7 @@
 
 #include "base/units.hpp"
 #include "model/dtype.hpp"
+#include "model/newton_schulz.hpp"
 #include "model/optimizer_implementation.hpp"
 #include "model/release_rule.hpp"
 #include "model/software.hpp"
@@ -42,6 +43,7 @@ enum class OptimizerKind {
   sgd_momentum,  // torch.optim.SGD with momentum
   adafactor,     // Hugging Face's, on parameters that ZeRO made one-dimensional
   adamw_8bit,    // bitsandbytes
+  muon,          // deepspeed.runtime.zero.muon.MuonWithAuxAdam: Muon, and FusedAdam for the rest
 };
 
 struct OffloadOptimizerConfig {
@@ -131,9 +133,10 @@ struct EngineConfig {
   OptimizerKind optimizer = OptimizerKind::fused_adam;
   // Of torch's optimizers.
   OptimizerImplementation optimizer_implementation = OptimizerImplementation::for_loop;
-  double gradient_clipping = 1.0;          // default 0 before 0.19.3
-  bool check_gradient_overflow = true;     // bf16.check_grad_overflow; fp16 always checks
-  bool immediate_gradient_update = false;  // bf16.immediate_grad_update (BF16_Optimizer)
+  NewtonSchulz newton_schulz = NewtonSchulz::gram;  // of Muon
+  double gradient_clipping = 1.0;                   // default 0 before 0.19.3
+  bool check_gradient_overflow = true;              // bf16.check_grad_overflow; fp16 always checks
+  bool immediate_gradient_update = false;           // bf16.immediate_grad_update (BF16_Optimizer)
   PinBackend pin_backend = PinBackend::torch_caching;
   bool embedded = false;  // carried out by the embedded runtime (embedded.hpp), not by DeepSpeed
 };
@@ -152,6 +155,8 @@ struct EngineParameter {
   bool wide_states = false;
   // Of the weight, its gradient and its optimizer states, where it is not the engine's: adapters.
   std::optional<DType> own_dtype;
+  MuonMatrices muon;  // none: Adam updates it
+  int place = 0;      // in its group, before the order here: Muon sorts what it updates by size
 };
 
 // The format of what is trained; `otherwise` where no parameter has one of its own.

@@ -12,6 +12,31 @@ namespace {
 // engine.py MEMORY_OPT_ALLREDUCE_SIZE: bucket of stage 0, whatever reduce_bucket_size says.
 constexpr Elements kDenseBucket = Elements::of(500'000'000);
 
+// The rank is the one whose products of Muon's updates take longest.
+std::vector<OwnedSlice> owned_by_busiest(const EngineConfig& config,
+                                         std::span<const EngineParameter> parameters,
+                                         const FlatPartition& partition) {
+  std::vector<OwnedSlice> busiest;
+  double most = -1.0;
+  for (int rank = 0; rank < partition.ranks; ++rank) {
+    std::vector<OwnedSlice> owned = owned_slices(partition, rank);
+    double work = 0.0;
+    for (const OwnedSlice& slice : owned) {
+      const MuonMatrices& matrices = parameters[static_cast<std::size_t>(slice.parameter)].muon;
+      if (!matrices.any()) continue;
+      const NewtonSchulzProducts products = newton_schulz_products(matrices, config.newton_schulz);
+      const auto n = static_cast<double>(products.n);
+      work += static_cast<double>(matrices.count) * n * n *
+              (static_cast<double>(products.wide * products.m) +
+               static_cast<double>(products.square) * n);
+    }
+    if (work <= most) continue;
+    most = work;
+    busiest = std::move(owned);
+  }
+  return busiest;
+}
+
 }  // namespace
 
 bool makes_buckets_before_backward(const EngineConfig& config) {
@@ -31,6 +56,9 @@ GradientReducer::GradientReducer(const EngineConfig& config,
     for (std::size_t i = 0; i < owned_.size(); ++i) {
       slice_of_[static_cast<std::size_t>(owned_[i].parameter)] = static_cast<int>(i);
     }
+  }
+  if (config_.optimizer == OptimizerKind::muon && wrapper_ == OptimizerWrapper::zero12) {
+    of_busiest_ = owned_by_busiest(config_, parameters_, partition_);
   }
   if (config_.overlap_comm && !config_.pipeline && has_zero_wrapper(config_)) {
     reduce_stream_ = EngineStream::reduce;

@@ -9,7 +9,7 @@
 //   stages 1, 2   runtime/zero/stage_1_and_2.py reduce_independent_p_g_buckets_and_remove_grads,
 //                 reduce_ipg_grads, average_tensor, allreduce_and_scatter, allreduce_no_retain,
 //                 copy_grads_in_partition, independent_gradient_partition_epilogue,
-//                 _clear_previous_reduced_grads
+//                 _clear_previous_reduced_grads, get_flat_partition (Muon)
 //   stage 3       runtime/zero/stage3.py __add_grad_to_ipg_bucket,
 //   __reduce_and_partition_ipg_grads,
 //                 __avg_scatter_grads, __avg_scatter_contiguous_grads, partition_grads;
@@ -17,7 +17,7 @@
 //                 runtime/zero/mics.py allreduce_mics_shard_grads
 //   stage 0       runtime/engine.py allreduce_gradients, buffered_allreduce_fallback;
 //                 runtime/bf16_optimizer.py get_grads_for_reduction
-// Not described: MoE and Muon groups; the all-to-all path of quantised gradients replaces each
+// Not described: MoE groups; the all-to-all path of quantised gradients replaces each
 // stage-3 reduce-scatter on more than one node and is given as all_to_all collectives per tensor.
 #pragma once
 
@@ -56,7 +56,9 @@ class GradientReducer {
   // Stages 1 and 2: from now on what a bucket's owners do with their gradients is given as that of
   // the bucket's slowest owner, whoever that is, in place of this rank's own. Peers wait for him at
   // the next collective, so this is what the time of a pass is made of.
-  void keep_for_slowest_owner() { keeps_for_slowest_ = true; }
+  void keep_for_slowest_owner() { keeps_for_slowest_ = updates_for_busiest_ = true; }
+  // Muon's updates alone are given as those of the rank with the most of them.
+  void update_for_busiest_owner() { updates_for_busiest_ = true; }
 
   const FlatPartition& partition() const { return partition_; }
   // Are gradients copied into a bucket's buffer? Stages 1 and 2 with offload do, whatever is said.
@@ -102,6 +104,8 @@ class GradientReducer {
   void keep_own(EngineActions& out);
   void keep_of_slowest(EngineActions& out);
   void offload_zero12(const OwnedSlice& slice, EngineActions& out);
+  std::vector<OwnerRun> split_by_muon(int parameter) const;
+  void orthogonalize_zero12(EngineActions& out) const;
 
   // stage 3
   void add_zero3(int parameter, EngineActions& out);
@@ -123,10 +127,12 @@ class GradientReducer {
   EngineConfig config_;
   std::vector<EngineParameter> parameters_;
   OptimizerWrapper wrapper_;
-  FlatPartition partition_;        // stages 1, 2 and BF16_Optimizer
-  std::vector<int> slice_of_;      // parameter -> index into owned_, or -1
-  std::vector<OwnedSlice> owned_;  // of this rank
+  FlatPartition partition_;             // stages 1, 2 and BF16_Optimizer
+  std::vector<int> slice_of_;           // parameter -> index into owned_, or -1
+  std::vector<OwnedSlice> owned_;       // of this rank
+  std::vector<OwnedSlice> of_busiest_;  // what the rank owns whose updates by Muon take longest
   bool keeps_for_slowest_ = false;
+  bool updates_for_busiest_ = false;
   EngineStream reduce_stream_ = EngineStream::compute;
   int micro_step_ = 0;
   std::vector<bool> arrived_;         // parameters with a gradient in this window

@@ -7,6 +7,12 @@
 
 namespace zeroplan {
 
+namespace {
+
+constexpr int kAllRanks = -1;  // in place of an owner
+
+}  // namespace
+
 // reduce_independent_p_g_buckets_and_remove_grads: the test is strict, so a bucket may fill
 // exactly; a parameter larger than the bucket is held outside it and reduced alone at the next
 // flush. The flush before it happens even where the bucket is empty. `joins_sum`: earlier
@@ -56,6 +62,23 @@ void GradientReducer::end_zero12(EngineActions& out) {
   if (!contiguous()) drop_all(out);
   out.actions.push_back(action(ActionKind::make_owned, reduce_stream_));
   drop_all(out);
+  if (at_boundary() && !offloads()) orthogonalize_zero12(out);
+}
+
+// get_flat_partition, group by group, on the compute stream: each parameter of which the rank owns
+// a part, whole. Buckets and the gradients themselves go behind all of it.
+void GradientReducer::orthogonalize_zero12(EngineActions& out) const {
+  for (const OwnedSlice& slice : updates_for_busiest_ ? of_busiest_ : owned_) {
+    const MuonMatrices& matrices = parameters_[static_cast<std::size_t>(slice.parameter)].muon;
+    if (!matrices.any()) continue;
+    EngineAction update = action(ActionKind::orthogonalize, EngineStream::compute);
+    update.parameter = slice.parameter;
+    update.group = slice.group;
+    update.elements = numel_of(slice.parameter);
+    update.dtype = config_.gradient_accumulation_dtype;
+    update.matrices = matrices;
+    out.actions.push_back(update);
+  }
 }
 
 void GradientReducer::flush_zero12(EngineActions& out) {
@@ -83,6 +106,16 @@ void GradientReducer::wait_for_each_other(EngineActions& out) const {
   out.actions.push_back(wait);
 }
 
+// The parts of a parameter of which several ranks orthogonalise the whole, and need all of the sum;
+// of others none (average_tensor, muon_copy_ranks).
+std::vector<OwnerRun> GradientReducer::split_by_muon(int parameter) const {
+  std::vector<OwnerRun> runs;
+  if (!parameters_[static_cast<std::size_t>(parameter)].muon.any()) return runs;
+  append_owner_runs(partition_, parameter, runs);
+  if (runs.size() == 1) runs.clear();
+  return runs;
+}
+
 // average_tensor. With overlap the reduce stream waits for the producers and, before the new
 // reduction is queued, the compute stream waits for what the reduce stream did before: at most one
 // bucket is in flight.
@@ -94,12 +127,17 @@ void GradientReducer::average_zero12(EngineActions& out) {
     return;
   }
   std::vector<OwnerRun> runs;
-  for (int parameter : bucket_) append_owner_runs(partition_, parameter, runs);
+  for (int parameter : bucket_) {
+    const std::vector<OwnerRun> split = split_by_muon(parameter);
+    for (const OwnerRun& run : split) runs.push_back({.owner = kAllRanks, .numel = run.numel});
+    if (split.empty()) append_owner_runs(partition_, parameter, runs);
+  }
   if (config_.use_multi_rank_bucket_allreduce) {
     reduce_runs(runs, -1, out);
     return;
   }
-  // One reduce per owner, owners in the order in which they first appear in the bucket.
+  // One reduce per owner, owners in the order in which they first appear in the bucket; what Muon
+  // updates on several ranks is reduced for all.
   std::vector<int> owners;
   std::vector<std::vector<OwnerRun>> by_owner;
   for (const OwnerRun& run : runs) {

@@ -38,6 +38,7 @@ std::span<const OptimizerState> optimizer_states(OptimizerKind kind, Elements nu
     case OptimizerKind::torch_adam:
     case OptimizerKind::fused_lamb:
     case OptimizerKind::cpu_lion:
+    case OptimizerKind::muon:
       return kAdam;
     case OptimizerKind::fused_lion:
       return kLion;
@@ -57,5 +58,7 @@ std::span<const OptimizerState> optimizer_states(OptimizerKind kind, Elements nu
   }
   return {};
 }
+
+std::string_view momentum_state() { return kMomentum.front().suffix; }
 
 }  // namespace zeroplan

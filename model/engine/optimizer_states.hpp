@@ -3,8 +3,9 @@
 // Sources: deepspeed/ops/adam/cpu_adam.py, ops/lion/cpu_lion.py (allocates a second, unused
 // moment), ops/adagrad/cpu_adagrad.py, torch/optim/*.py, transformers/optimization.py Adafactor
 // (flattened parameters are one-dimensional, so the second moment is not factored and there is no
-// first), bitsandbytes/optim/optimizer.py Optimizer2State.init_state (two 8-bit moments, one fp32
-// scale per block of 256; tensors under 4096 elements keep fp32 moments). Table:
+// first), runtime/zero/muon/muon_optimizer.py (of what Muon leaves to Adam; its own momentum is
+// momentum_state()), bitsandbytes/optim/optimizer.py Optimizer2State.init_state (two 8-bit moments,
+// one fp32 scale per block of 256; tensors under 4096 elements keep fp32 moments). Table:
 // docs/model.md lists them.
 #pragma once
 
@@ -29,6 +30,9 @@ struct OptimizerState {
 std::span<const OptimizerState> optimizer_states(OptimizerKind kind,
                                                  Elements numel,
                                                  bool wide = false);
+
+// Muon's one state, in the gradient's type.
+std::string_view momentum_state();
 
 constexpr DType state_dtype(const OptimizerState& state, const EngineConfig& config) {
   return state.in_state_dtype ? config.optimizer_state_dtype : state.dtype;

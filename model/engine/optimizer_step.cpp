@@ -216,7 +216,8 @@ void StepWriter::update_zero12_group(const FlatPartition& partition,
     add(ActionKind::cast, group, flat.partition, config_.master_dtype);
   }
   scale(group, flat.partition, config_.master_dtype);
-  add(ActionKind::optimizer_step, group, flat.partition, config_.master_dtype);
+  add(ActionKind::optimizer_step, group, flat.partition, config_.master_dtype).matrices =
+      parameters_[static_cast<std::size_t>(flat.declared.front())].muon;
   add(ActionKind::update_weights, group, flat.partition, config_.model_dtype);
 }
 

@@ -17,7 +17,7 @@ bool is_fused(OptimizerKind kind) {
   return kind == OptimizerKind::fused_adam;
 }
 
-// Trainable parameters by optimizer group, empty groups dropped, each in model order.
+// Trainable parameters by optimizer group, empty groups dropped, each in the optimizer's order.
 std::vector<std::vector<int>> trainable_groups(std::span<const EngineParameter> parameters) {
   std::map<int, std::vector<int>> groups;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -25,7 +25,16 @@ std::vector<std::vector<int>> trainable_groups(std::span<const EngineParameter> 
   }
   std::vector<std::vector<int>> result;
   result.reserve(groups.size());
-  for (auto& [id, members] : groups) result.push_back(std::move(members));
+  const auto earlier = [&](int a, int b) {
+    return parameters[static_cast<std::size_t>(a)].place <
+           parameters[static_cast<std::size_t>(b)].place;
+  };
+  for (auto& [id, members] : groups) {
+    if (!std::is_sorted(members.begin(), members.end(), earlier)) {
+      std::stable_sort(members.begin(), members.end(), earlier);
+    }
+    result.push_back(std::move(members));
+  }
   return result;
 }
 

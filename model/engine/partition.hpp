@@ -48,6 +48,11 @@ struct FlatGroup {
   Elements partition;           // aligned / N, the same on every rank
 };
 
+// Does Muon update it? Its groups hold nothing else (engine.py _configure_basic_optimizer).
+inline bool is_muon_group(const FlatGroup& group, std::span<const EngineParameter> parameters) {
+  return parameters[static_cast<std::size_t>(group.declared.front())].muon.any();
+}
+
 // Where a parameter lies; group -1: frozen, in no flat buffer.
 struct ParameterPlace {
   int group = -1;

@@ -278,7 +278,32 @@ Bytes reduction_peak(const EngineConfig& config, const EngineActions& actions) {
   return peak;
 }
 
+Bytes orthogonalization_peak(const EngineConfig& config, const EngineActions& actions) {
+  Bytes updates;
+  Bytes peak;
+  for (const EngineAction& action : actions.actions) {
+    if (action.kind != ActionKind::orthogonalize) continue;
+    peak = std::max(
+        peak, updates + newton_schulz_peak(action.matrices, config.newton_schulz, action.dtype));
+    updates += action.elements * action.dtype;
+  }
+  return peak;
+}
+
 namespace {
+
+// Muon's updates of a group go once the group has a copy of its own (averaged_gradients[i] = None).
+Bytes updates_of(const EngineConfig& config,
+                 std::span<const EngineParameter> parameters,
+                 int group) {
+  Bytes sum;
+  for (const EngineBuffer& buffer : engine_buffers(config, parameters)) {
+    if (buffer.lifetime == BufferLifetime::updates_to_step && buffer.index == group) {
+      sum += buffer.allocated;
+    }
+  }
+  return sum;
+}
 
 // Owned gradients of stages 1 and 2 go once the last group has a copy of its own (step():
 // averaged_gradients[i] = None; the groups share one storage).
@@ -345,6 +370,7 @@ HostAndGpu step_temporaries(const EngineConfig& config,
         break;
       case ActionKind::optimizer_step:
         if (action.group == last_group && flat + gradient + casts > Bytes::zero()) freed = owned;
+        if (action.matrices.any()) freed += updates_of(config, parameters, action.group);
         gpu(action_temporaries(config, one_tensor(config, parameters, action)));
         break;
       case ActionKind::flatten:

@@ -42,6 +42,10 @@ HostAndGpu initialization_peak(const EngineConfig& config,
 // gradients: flat copies, concatenations, casts, scans.
 Bytes reduction_peak(const EngineConfig& config, const EngineActions& actions);
 
+// Most bytes on the GPU that Muon's updates at the end of `actions` make, one after the other: each
+// stays, with what the iteration at hand takes.
+Bytes orthogonalization_peak(const EngineConfig& config, const EngineActions& actions);
+
 // Largest sum of temporaries on the GPU during the step: scans and norms, then group by group flat
 // gradient, fp32 gradient, the optimizer's own; on the host the cast weights of stage 3.
 HostAndGpu step_temporaries(const EngineConfig& config,

@@ -83,6 +83,20 @@ void muon(const View& view, Report& report) {
   report.at(Knob::reduce_scatter, {}, view.stage() == 3 ? 0 : 1);
 }
 
+// muon_update() is called in ZeRO's stages 1 to 3 alone, at 1 and 2 not where the optimizer is
+// offloaded; zero.Init hides from set_optimizer_flags what is a matrix.
+void muon_left_out(const View& view, Report& report) {
+  if (view.optimizer() != "muon") return;
+  const int stage = view.stage();
+  if (stage == 0) {
+    report.at(Knob::zero_stage, {}, 0);
+  } else if (stage == 3) {
+    report.at(Knob::zero_stage, {}, 2);
+  } else if (view.is_offloaded(Knob::offload_optimizer_device)) {
+    report.at(Knob::offload_optimizer_device, {}, 1);
+  }
+}
+
 void adam_is_adamw(const View& view, Report& report) {
   if (view.optimizer() != "adam" || view.config().is_set(Knob::optimizer_adam_w_mode)) return;
   const double decay = view.real(Knob::optimizer_weight_decay).value_or(0.0);
@@ -194,6 +208,22 @@ constexpr std::array kOptimizerRules = {
                      "set reduce_scatter to false"}},
           .source = "runtime/zero/stage3.py:DeepSpeedZeroOptimizer_Stage3.__init__"},
          muon},
+    Rule{{.code = "muon-left-out",
+          .severity = Severity::warning,
+          .use = RuleUse::advice,
+          .summary = "Muon runs where DeepSpeed orthogonalises its updates",
+          .cost = "the run goes on with plain gradients for the matrices, or with Adam for all",
+          .texts =
+              {{"at stage 0 matrices get plain gradients in place of Muon's updates",
+                "set stage 1 or 2"},
+               {"with an offloaded optimizer matrices get plain gradients in place of Muon's "
+                "updates",
+                "leave offload_optimizer out"},
+               {"at stage 3 zero.Init makes every weight a vector, and DeepSpeed leaves vectors "
+                "to Adam",
+                "set stage 1 or 2, or build the model without zero.Init"}},
+          .source = "__init__.py:set_optimizer_flags"},
+         muon_left_out},
     Rule{{.code = "adam-is-adamw",
           .severity = Severity::info,
           .use = RuleUse::advice,

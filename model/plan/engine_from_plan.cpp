@@ -25,6 +25,7 @@ std::optional<OptimizerKind> named_optimizer(const KnobReader& knobs, bool offlo
   if (type == "adagrad") {
     return offloaded ? OptimizerKind::cpu_adagrad : OptimizerKind::torch_adagrad;
   }
+  if (type == "muon") return OptimizerKind::muon;
   if (type == "lamb") return OptimizerKind::fused_lamb;
   if (type == "sgd") {
     const bool momentum = knobs.said_real(Knob::optimizer_momentum).value_or(0.0) > 0.0;
@@ -62,6 +63,8 @@ OptimizerKind optimizer_kind(const Plan& plan, const KnobReader& knobs, bool off
       return OptimizerKind::sgd;
     case OptimizerName::adamw8bit:
       return OptimizerKind::adamw_8bit;
+    case OptimizerName::muon:
+      return OptimizerKind::muon;
   }
   return OptimizerKind::fused_adam;
 }
@@ -136,6 +139,9 @@ EngineConfig engine_config(const Plan& plan) {
   const bool offloaded = config.offload_optimizer.device != OffloadDevice::none && config.stage > 0;
   config.optimizer = optimizer_kind(plan, knobs, offloaded);
   config.optimizer_state_dtype = optimizer_state_dtype(config, knobs);
+  if (knobs.text(Knob::optimizer_ns_method, "gram") == "standard") {
+    config.newton_schulz = NewtonSchulz::standard;
+  }
   config.optimizer_implementation = plan.workload.optimizer_implementation;
   drop_what_is_ignored(config);
   if (plan.workload.engine == TrainingEngine::embedded) make_embedded(config);

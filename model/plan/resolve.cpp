@@ -539,6 +539,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   divide_model(r);
   r.plan.engine = engine_config(r.plan);
   r.plan.engine_parameters = engine_parameters(r.plan);
+  resolve_muon(r);
   warn_of_release(r);
   resolve_torch_engine(r);
   resolve_host_threads(r);
@@ -589,6 +590,7 @@ std::vector<EngineParameter> engine_parameters(const Plan& plan) {
       parameter.numel = Elements::of(ceil_div(bytes, width(dtype_of(workload.precision))));
     }
   }
+  mark_muon(plan, result);
   // transformers trainer.py create_optimizer: register_module_override() of every nn.Embedding, by
   // the parameter, which DeepSpeed's optimizers are not given.
   const bool overrides = workload.optimizer == OptimizerName::adamw8bit &&

@@ -24,6 +24,8 @@ OptimizerKind torch_optimizer(OptimizerName name) {
       return OptimizerKind::sgd;
     case OptimizerName::adamw8bit:
       return OptimizerKind::adamw_8bit;
+    case OptimizerName::muon:
+      return OptimizerKind::muon;  // refused (resolve_muon.cpp)
   }
   return OptimizerKind::torch_adam;
 }

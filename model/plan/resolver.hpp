@@ -140,6 +140,10 @@ void join_value_model(Resolver& resolver);
 std::shared_ptr<const Model> scoring_model(Resolver& resolver, ModelRole role);
 bool trains_values(const Plan& plan);
 
+// resolve_muon.cpp: which parameters Muon updates, once the engine is known; refusals.
+void mark_muon(const Plan& plan, std::vector<EngineParameter>& parameters);
+void resolve_muon(Resolver& resolver);
+
 // resolve_torch_engines.cpp: what of the ds_config FSDP and DDP take.
 void resolve_torch_engine(Resolver& resolver);
 // Whether FSDP reduces in every micro-step where nobody says: a loop by hand, without no_sync.

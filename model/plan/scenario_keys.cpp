@@ -138,7 +138,7 @@ const std::array<ScenarioKeyInfo, kScenarioKeyCount> kScenarioKeys = {{
      "--optimizer",
      "",
      ScenarioType::choice,
-     "adamw|adam|lion|adafactor|sgd|adamw8bit",
+     "adamw|adam|lion|adafactor|sgd|adamw8bit|muon",
      0,
      0,
      "optimizer"},

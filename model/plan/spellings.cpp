@@ -59,7 +59,7 @@ constexpr std::array kSpellings = {
              "its states move between GPU and host page by page, which is not modelled; adamw8bit "
              "keeps them on the GPU"},
     Spelling{ScenarioKey::optimizer,
-             "muon|lamb|lars|galore|galoreadamw|apollo|lomo|adalomo|sophia|shampoo|soap|onebitadam|"
+             "lamb|lars|galore|galoreadamw|apollo|lomo|adalomo|sophia|shampoo|soap|onebitadam|"
              "1bitadam|zerooneadam|adagrad|rmsprop|lion8bit|schedulefree|prodigy|"
              "came|ademamix",
              "",

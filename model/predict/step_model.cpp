@@ -109,7 +109,7 @@ StageTime StepModel::stage(const Coefficients& c,
   time.reductions = window.wait + after(messages);
   time.offload = (tail.offload()).seconds();
   time.behind = time.reductions + tail.optimizer().seconds() + tail.in_backward.seconds() +
-                step_host_seconds(plan_, traffic_, host, c);
+                tail.muon.seconds() + step_host_seconds(plan_, traffic_, host, c);
   return time;
 }
 
@@ -240,7 +240,7 @@ StepTime StepModel::assemble(const Coefficients& c,
   StepTime step;
   step.forward = at_scale(window.forward + crowded * forward_share + host.micro_step.seconds() * G);
   step.backward = at_scale(window.backward + crowded * (1.0 - forward_share)) +
-                  (tail.in_backward + tail.nvme_gradients) * scale;
+                  (tail.in_backward + tail.nvme_gradients + tail.muon) * scale;
   step.optimizer =
       tail.optimizer() * scale + at_scale(after + step_host_seconds(plan_, traffic_, host, c));
   step.total = step.forward + step.backward + step.optimizer;
@@ -250,7 +250,7 @@ StepTime StepModel::assemble(const Coefficients& c,
   step.exposed_communication = at_scale(exposed);
   step.exposed_offload = tail.offload() * scale;
   fill_bounds(c, window, tail, after, scale, step);
-  const double busy = window.gpu - window.ranks + tail.gpu.seconds();
+  const double busy = window.gpu - window.ranks + tail.on_gpu().seconds();
   const bool dispatches = window.host > window.gpu;
   step.bound = bound_of({{Bound::compute, dispatches ? 0.0 : busy},
                          {Bound::dispatch, dispatches ? window.host : 0.0},
@@ -272,7 +272,7 @@ void StepModel::fill_bounds(const Coefficients& c,
   const HostCosts host = host_costs(host_software(plan_), c);
   const double G = static_cast<double>(plan_.workload.gradient_accumulation_steps);
   const double fixed = step_host_seconds(plan_, traffic_, host, c) + host.micro_step.seconds() * G;
-  const double gpu = window.gpu + tail.gpu.seconds();
+  const double gpu = window.gpu + tail.on_gpu().seconds();
   const double stream = window.stream + after;
   const double copies = (tail.copies + tail.all_copies_back).seconds();
   step.lower_bound = Seconds::of(

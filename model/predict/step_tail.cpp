@@ -7,6 +7,7 @@
 #include "model/cost/nvme.hpp"
 #include "model/cost/optimizer_time.hpp"
 #include "model/plan/host_work.hpp"
+#include "model/predict/pass_costs.hpp"
 
 namespace zeroplan {
 namespace {
@@ -48,10 +49,15 @@ GpuAdamWork adam_work(const Plan& plan, Elements parameters) {
 }
 
 Seconds gpu_time(const Plan& plan, const StepTraffic& traffic, const Coefficients& c) {
-  if (traffic.gpu_optimizer == Elements::zero()) return Seconds::zero();
+  const Elements updated = traffic.gpu_optimizer + traffic.muon_additions;
+  if (updated == Elements::zero()) return Seconds::zero();
   const Gpu& gpu = plan.cluster.gpu;
-  const GpuAdamWork work = adam_work(plan, traffic.gpu_optimizer);
+  GpuAdamWork work = adam_work(plan, traffic.gpu_optimizer);
   Seconds time = gpu_adam_time(work, gpu, c);
+  if (traffic.muon_additions > Elements::zero()) {
+    time += muon_addition_time(traffic.muon_additions, work.master, gpu, c);
+  }
+  work.parameters = updated;
   const bool clips = !runs_deepspeed(plan.workload) || plan.engine.gradient_clipping > 0.0;
   if (clips) {
     time += gradient_scan_time(work.parameters, work.gradient, gpu, c) +
@@ -59,6 +65,17 @@ Seconds gpu_time(const Plan& plan, const StepTraffic& traffic, const Coefficient
   }
   if (runs_deepspeed(plan.workload) && plan.engine.check_gradient_overflow) {
     time += gradient_scan_time(work.parameters, work.gradient, gpu, c);
+  }
+  return time;
+}
+
+Seconds muon_time(const Plan& plan, const StepTraffic& traffic, const Coefficients& c) {
+  Seconds time;
+  if (traffic.muon_updates.empty()) return time;
+  const KernelTimes kernels(plan.cluster.gpu, c, attention_software(plan));
+  for (const MuonUpdates& update : traffic.muon_updates) {
+    time += kernels.muon_update(update.matrices, plan.engine.newton_schulz, update.gradient) *
+            static_cast<double>(update.count);
   }
   return time;
 }
@@ -127,6 +144,7 @@ StepTail step_tail(const Plan& plan,
                    Seconds passes) {
   StepTail tail;
   tail.gpu = gpu_time(plan, traffic, c);
+  tail.muon = muon_time(plan, traffic, c);
   if (traffic.cpu_optimizer > Elements::zero()) {
     const Node& node = plan.cluster.node;
     const HostLoad load = host_load(node);

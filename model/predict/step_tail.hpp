@@ -9,6 +9,7 @@ namespace zeroplan {
 
 struct StepTail {
   Seconds gpu;              // Adam, norms, scans
+  Seconds muon;             // its updates, behind the backward pass
   Seconds cpu;              // Adam on the host
   Seconds copies;           // weights back to the GPU, before the next forward pass
   Seconds in_backward;      // gradients to the host, as far as they do not run beside the backward
@@ -20,6 +21,7 @@ struct StepTail {
   Seconds nvme_longest;    // of all reads, all writes, and what is never at the same time
   Seconds nvme_in_a_row;   // all reads and writes
 
+  Seconds on_gpu() const { return gpu + muon; }
   Seconds all_nvme() const { return nvme + nvme_weights + nvme_gradients; }
   Seconds optimizer() const { return gpu + cpu + copies + nvme + nvme_weights; }
   Seconds offload() const { return cpu + copies + in_backward + all_nvme(); }

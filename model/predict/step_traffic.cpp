@@ -60,6 +60,15 @@ void count_after(std::int32_t message, StepTraffic& traffic) {
   traffic.after.push_back({message, 1});
 }
 
+void add_muon_update(const EngineAction& action, StepTraffic& traffic) {
+  for (MuonUpdates& known : traffic.muon_updates) {
+    if (known.matrices != action.matrices) continue;
+    ++known.count;
+    return;
+  }
+  traffic.muon_updates.push_back({action.matrices, action.dtype, 1});
+}
+
 // What an action moves, beside its kernels and its message.
 void add_work(const EngineAction& action, const ActionWork& work, StepTraffic& traffic) {
   switch (work.kind) {
@@ -69,6 +78,12 @@ void add_work(const EngineAction& action, const ActionWork& work, StepTraffic& t
       break;
     case WorkKind::gpu_update:
       traffic.gpu_optimizer += work.updated;
+      break;
+    case WorkKind::muon_update:
+      add_muon_update(action, traffic);
+      break;
+    case WorkKind::muon_addition:
+      traffic.muon_additions += work.updated;
       break;
     case WorkKind::cpu_update:
       traffic.cpu_optimizer += work.updated;
@@ -204,6 +219,10 @@ void add_times(const StepTraffic& part, std::int64_t times, StepTraffic& sum) {
   sum.host_passes += part.host_passes * times;
   sum.host_pages += part.host_pages * times;
   sum.gpu_optimizer += part.gpu_optimizer * times;
+  for (MuonUpdates update : part.muon_updates) {
+    update.count *= times;
+    sum.muon_updates.push_back(update);
+  }
   sum.host_to_device += part.host_to_device * times;
   sum.host_to_device_pageable += part.host_to_device_pageable * times;
   sum.nvme_read += part.nvme_read * times;
@@ -215,6 +234,7 @@ void add_times(const StepTraffic& part, std::int64_t times, StepTraffic& sum) {
 // Micro-steps between the first and the last are alike: one of them stands for all.
 void add_micro_steps(const Plan& plan, const StepWork& work, StepTraffic& traffic) {
   GradientReducer reducer(plan.engine, plan.engine_parameters);
+  reducer.update_for_busiest_owner();
   const int G = plan.engine.gradient_accumulation_steps;
   const auto window = [&](int index, std::int64_t count) {
     StepTraffic part;

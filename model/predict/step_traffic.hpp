@@ -54,6 +54,13 @@ struct MessageCount {
   std::int64_t count = 0;
 };
 
+// Equal updates by Muon.
+struct MuonUpdates {
+  MuonMatrices matrices;
+  DType gradient = DType::bf16;
+  std::int64_t count = 0;
+};
+
 // Volumes are sums over the step, per rank; message sizes are full tensors.
 struct StepTraffic {
   Bytes all_reduce;
@@ -71,6 +78,9 @@ struct StepTraffic {
   Bytes host_pages;               // of these passes, mapped anew
   Bytes host_passes;              // read and written by the CPU beside that: scaling, casts, scans
   Elements gpu_optimizer;
+  // Muon's on the rank with the most of them.
+  std::vector<MuonUpdates> muon_updates;
+  Elements muon_additions;        // parameters whose update is added to them
   std::int64_t waited_scans = 0;  // overflow scans of the step whose answer the host waits for
   Bytes nvme_read;
   Bytes nvme_write;

@@ -221,6 +221,13 @@ class Walk {
         reducer_.moved_into_bucket(at(backward_.growing, MemoryCategory::gradients));
     at(bytes, MemoryCategory::communication_buffers) += flush_copies();
     keep_larger(memory_.backward, bytes);
+    const Bytes updates = orthogonalization_peak(config_, actions_);
+    if (updates == Bytes::zero()) return;
+    bytes = backward_.fixed;
+    add(bytes, timeline_.after);
+    add(bytes, backward_.owned);
+    at(bytes, MemoryCategory::gradients) += updates;
+    keep_larger(memory_.backward, bytes);
   }
 
   void add_live(std::size_t step, CategoryBytes& bytes) const {

@@ -9,6 +9,7 @@ bool alive(BufferLifetime lifetime, const WindowMoment& moment) {
   switch (lifetime) {
     case BufferLifetime::resident:
     case BufferLifetime::first_backward_on:
+    case BufferLifetime::first_boundary_on:
     case BufferLifetime::first_step_on:
     case BufferLifetime::window_to_next_backward:
       return true;
@@ -29,6 +30,7 @@ bool alive(BufferLifetime lifetime, const WindowMoment& moment) {
     case BufferLifetime::boundary_to_step:
       return step || (backward && moment.boundary);
     case BufferLifetime::after_boundary:
+    case BufferLifetime::updates_to_step:
     case BufferLifetime::step:
       return step;
   }

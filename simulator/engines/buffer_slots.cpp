@@ -87,6 +87,7 @@ void BufferSlots::begin_micro_step(int micro_step) {
   micro_step_ = micro_step;
   backward_ready_ = false;
   owned_ready_ = false;
+  next_update_ = 0;
 }
 
 void BufferSlots::make_buckets() {
@@ -105,6 +106,27 @@ void BufferSlots::make_owned() {
   if (owned_ready_) return;
   owned_ready_ = true;
   allocate_of_backward();
+}
+
+void BufferSlots::make_momentum() { allocate(BufferLifetime::first_boundary_on); }
+
+void BufferSlots::make_update() {
+  for (; next_update_ < buffers_.size(); ++next_update_) {
+    if (buffers_[next_update_].lifetime != BufferLifetime::updates_to_step) continue;
+    allocate(next_update_++);
+    return;
+  }
+}
+
+// stage_1_and_2.py step: averaged_gradients[i] = None.
+void BufferSlots::release_updates(int group) {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const bool its =
+        buffers_[i].lifetime == BufferLifetime::updates_to_step && buffers_[i].index == group;
+    if (!its || !held_[i]) continue;
+    writer_.release(first_slot_ + static_cast<SlotIndex>(i));
+    held_[i] = false;
+  }
 }
 
 // Those that are there already stay.
@@ -146,6 +168,7 @@ void BufferSlots::begin_step(bool first) {
 }
 
 void BufferSlots::begin_group(int group) {
+  release_updates(group);
   if (!makes_states_) return;
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const EngineBuffer& buffer = buffers_[i];

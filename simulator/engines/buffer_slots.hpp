@@ -45,6 +45,9 @@ class BufferSlots {
   void begin_backward();
   bool owned_ready() const { return owned_ready_; }
   void make_owned();
+  // Muon's momentum, where it is not there yet, and its next update.
+  void make_momentum();
+  void make_update();
   void end_backward();
 
   // The optimizer's step. The first one makes states, group by group as each is stepped.
@@ -57,6 +60,7 @@ class BufferSlots {
  private:
   bool is_followed(const EngineBuffer& buffer) const;
   void allocate_of_backward();
+  void release_updates(int group);
   void hand_over();
 
   const EngineConfig& config_;
@@ -73,6 +77,7 @@ class BufferSlots {
   int micro_step_ = 0;
   bool backward_ready_ = false;  // buffers of this micro-step's backward pass
   bool owned_ready_ = false;     // so are those that its flushes make
+  std::size_t next_update_ = 0;  // of buffers_, from here on
   bool makes_states_ = false;    // the step at hand is the first
 };
 

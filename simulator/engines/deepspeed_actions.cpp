@@ -83,6 +83,13 @@ void DeepSpeedWriter::write_action(const EngineActions& actions, const EngineAct
     case ActionKind::make_owned:
       buffers_.make_owned();
       break;
+    case ActionKind::orthogonalize:
+      buffers_.make_momentum();
+      transients_.make_for_newton_schulz(
+          made_by(action),
+          newton_schulz_tensors(action.matrices, config_.newton_schulz, action.dtype),
+          [&] { buffers_.make_update(); });
+      break;
     case ActionKind::divide:
     case ActionKind::keep_partitions:
     case ActionKind::accumulate_on_host:
@@ -148,6 +155,7 @@ Purpose purpose_of(const EngineAction& action) {
       return Purpose::overflow_scan;
     case ActionKind::gradient_to_master:
       return Purpose::gradient_to_host;
+    case ActionKind::orthogonalize:
     case ActionKind::optimizer_step:
       return Purpose::optimizer_temporary;
     default:

@@ -84,6 +84,31 @@ void TransientSlots::make_for_a_scan(const Made& scan, Elements elements) {
   for (; !held.empty(); held.pop_back()) release(held.back());
 }
 
+void TransientSlots::make_for_newton_schulz(const Made& made,
+                                            std::span<const TensorEvent> tensors,
+                                            const std::function<void()>& update) {
+  std::vector<SlotIndex> held;  // by tensor, -1 for the update
+  const auto stays = [&](int tensor) {
+    return std::none_of(tensors.begin(), tensors.end(), [&](const TensorEvent& event) {
+      return event.tensor == tensor && event.bytes == Bytes::zero();
+    });
+  };
+  for (const TensorEvent& event : tensors) {
+    if (event.bytes == Bytes::zero()) {
+      release(held[static_cast<std::size_t>(event.tensor)]);
+      continue;
+    }
+    if (stays(event.tensor)) {
+      update();
+      held.push_back(-1);
+      continue;
+    }
+    held.push_back(free_slot());
+    writer_.allocate(held.back(), event.bytes, made.category, made.stream, made.purpose);
+    if (held.size() == 1) writer_.issue(made.task, made.stream);
+  }
+}
+
 void TransientSlots::release_all() {
   release_casts(static_cast<int>(casts_.size()));
   release(partition_cast_);

@@ -2,9 +2,12 @@
 // hand, or for the optimizer's group at hand. Slots of what has gone are used again.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "model/newton_schulz.hpp"
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 
@@ -48,6 +51,11 @@ class TransientSlots {
   // What the scan of a gradient for inf and nan makes: x.float(), isnan, isinf (of absolute
   // values), their union, that in fp32 (stage_1_and_2.py _has_inf_or_nan). `scan.bytes`: at most.
   void make_for_a_scan(const Made& scan, Elements elements);
+
+  // Tensors of one update by Muon; `update` makes the last of them, the update itself.
+  void make_for_newton_schulz(const Made& made,
+                              std::span<const TensorEvent> tensors,
+                              const std::function<void()>& update);
 
   // All but what is handed over.
   void release_all();

@@ -320,6 +320,33 @@ TEST_CASE("CPU Lion keeps two states, 8-bit Adam two bytes and a scale per 256 e
   CHECK(bytes(OptimizerKind::sgd, 256) == Bytes::zero());
 }
 
+// stage_1_and_2.py get_flat_partition
+TEST_CASE("Muon keeps the momentum of whole matrices, and updates in place of gradients") {
+  std::vector<EngineParameter> parameters = sized({400, 600});
+  parameters[0].group = 1;
+  parameters[1].muon = {1, 30, 20};
+  EngineConfig config = zero(2, 2);
+  config.optimizer = OptimizerKind::muon;
+  const auto bytes = [&](MemoryCategory category, BufferLifetime lifetime) {
+    Bytes sum;
+    for (const EngineBuffer& buffer : engine_buffers(config, parameters)) {
+      if (buffer.category == category && buffer.lifetime == lifetime) sum += buffer.bytes;
+    }
+    return sum;
+  };
+  CHECK(bytes(MemoryCategory::optimizer_states, BufferLifetime::first_boundary_on) ==
+        Bytes::of(2 * 600));
+  // Adam's two states of this rank's 200.
+  CHECK(bytes(MemoryCategory::optimizer_states, BufferLifetime::first_step_on) ==
+        Bytes::of(8 * 200));
+  CHECK(bytes(MemoryCategory::gradients, BufferLifetime::updates_to_step) == Bytes::of(2 * 600));
+  // The storage of both stays for Adam's gradient.
+  CHECK(bytes(MemoryCategory::gradients, BufferLifetime::boundary_to_step) == Bytes::of(2 * 1000));
+  parameters[0].trainable = false;
+  CHECK(bytes(MemoryCategory::gradients, BufferLifetime::boundary_to_step) == Bytes::zero());
+  CHECK(bytes(MemoryCategory::gradients, BufferLifetime::boundary_backward) == Bytes::of(2 * 600));
+}
+
 TEST_CASE("the distinct ranks are first, last, the largest parameter's owners and the heaviest") {
   // Partitions of 1000: the embedding spans ranks 1 to 5.
   const auto p = sized({1500, 4000, 2500});

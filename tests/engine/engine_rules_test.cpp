@@ -67,7 +67,79 @@ EngineActions step(const EngineConfig& config, const std::vector<EngineParameter
 
 using Sizes = std::vector<std::int64_t>;
 
+// A matrix that Muon updates beside what Adam does: 10 x 6 and 6 x 4 in the first group, the rest
+// in the second.
+std::vector<EngineParameter> with_muon() {
+  std::vector<EngineParameter> parameters = sized({40, 24, 60, 10});
+  for (EngineParameter& parameter : parameters) parameter.group = 1;
+  parameters[1].group = parameters[2].group = 0;
+  parameters[1].muon = {1, 6, 4};
+  parameters[1].place = 1;
+  parameters[2].muon = {1, 10, 6};
+  return parameters;
+}
+
+EngineConfig muon(int stage, int ranks, std::int64_t bucket = 1000) {
+  EngineConfig config = zero(stage, ranks, bucket);
+  config.optimizer = OptimizerKind::muon;
+  return config;
+}
+
+std::vector<int> orthogonalized(const EngineActions& actions) {
+  std::vector<int> parameters;
+  for (const EngineAction& action : actions.actions) {
+    if (action.kind == ActionKind::orthogonalize) parameters.push_back(action.parameter);
+  }
+  return parameters;
+}
+
 }  // namespace
+
+// original_muon.py MuonWithAuxAdam.__init__
+TEST_CASE("Muon's group holds the largest matrix first") {
+  const FlatPartition partition = flat_partition(muon(2, 2), with_muon());
+  REQUIRE(partition.groups.size() == 2);
+  CHECK(partition.groups[0].declared == std::vector<int>{2, 1});
+  CHECK(partition.groups[1].declared == std::vector<int>{0, 3});
+}
+
+// stage_1_and_2.py get_flat_partition
+TEST_CASE("a rank orthogonalises each matrix of which it owns a part, whole, at the boundary") {
+  EngineConfig config = muon(2, 2);  // 84 elements: rank 0 has 42 of the first
+  CHECK(orthogonalized(backward(config, with_muon())) == std::vector<int>{2});
+  config.rank = 1;
+  const EngineActions actions = backward(config, with_muon());
+  CHECK(orthogonalized(actions) == std::vector<int>{2, 1});
+  CHECK(sizes(actions, ActionKind::orthogonalize) == Sizes{60, 24});
+  // The slowest has both.
+  config.rank = 0;
+  CHECK(orthogonalized(backward(config, with_muon(), true)) == std::vector<int>{2, 1});
+  config.gradient_accumulation_steps = 2;
+  GradientReducer reducer(config, with_muon());
+  EngineActions first;
+  reducer.begin_backward(0);
+  for (int i = 3; i >= 0; --i) reducer.gradient_ready(i, first);
+  reducer.end_backward(first);
+  CHECK(orthogonalized(first).empty());
+}
+
+// stage_1_and_2.py average_tensor, muon_copy_ranks
+TEST_CASE("what Muon updates on two ranks is reduced for all of them, the rest for its owner") {
+  EngineConfig config = muon(2, 2);
+  config.use_multi_rank_bucket_allreduce = false;
+  const EngineActions actions = backward(config, with_muon());
+  CHECK(collectives(actions, CollectiveKind::all_reduce).front() == 60);
+  CHECK(collectives(actions, CollectiveKind::reduce) == Sizes{10 + 24 + 14, 26});
+}
+
+// muon_optimizer.py step
+TEST_CASE("the step adds Muon's update to its group's weights and lets Adam update the others") {
+  std::vector<bool> adds;
+  for (const EngineAction& action : step(muon(2, 2), with_muon()).actions) {
+    if (action.kind == ActionKind::optimizer_step) adds.push_back(action.matrices.any());
+  }
+  CHECK(adds == std::vector<bool>{true, false});
+}
 
 // runtime/zero/stage_1_and_2.py __init__, nccl_start_alignment_factor
 TEST_CASE("flat groups are padded to twice the ranks and the padding lies at the end") {

@@ -79,6 +79,7 @@ const std::set<std::string>& names() {
       "lion",
       "adafactor",
       "sgd",
+      "muon",
       "collator",
       "labels",
       "pad",

@@ -27,7 +27,7 @@ HUGE = re.compile("405b|deepseek-v|maverick|176b|235b|gpt-oss|scout|180b|480b|67
 SETTINGS = [
     *[{"trainer": name} for name in ("dpo", "kto", "grpo", "ppo")], {"method": "lora"}, {"method": "qlora"},
     {"precision": "fp16"}, {"precision": "fp32"},
-    *[{"optimizer": name} for name in ("lion", "adafactor", "sgd", "adamw8bit")], {"attention": "eager"}, {"attention": "flash"},
+    *[{"optimizer": name} for name in ("lion", "adafactor", "sgd", "adamw8bit", "muon")], {"optimizer": "muon", "zero": {"stage": 2}}, {"attention": "eager"}, {"attention": "flash"},
     {"activation_checkpointing": "full"}, {"activation_checkpointing": "selective"},
     {"activation_checkpointing": "full", "activation_offload": "cpu"},
     {"engine": "fsdp"}, {"engine": "fsdp", "fsdp_version": 2}, {"engine": "ddp"}, {"engine": "embedded"}, {"frontend": "native"},
@@ -55,7 +55,7 @@ MODEL_SETTINGS = [
     {"method": "lora"}, {"method": "qlora"}, {"engine": "fsdp"}, {"engine": "ddp"}, {"engine": "fsdp", "fsdp_version": 2},
     {"frontend": "native"}, {"fused_loss": True}, {"tiled_mlp": True}, {"activation_checkpointing": "selective"},
     {"activation_checkpointing": "full", "activation_offload": "cpu"}, {"attention": "eager"}, {"precision": "fp32"},
-    {"optimizer": "adafactor"}, {"use_cache": True}, {"outputs_held": True, "frontend": "native"}, {"sequence_parallel": 2},
+    {"optimizer": "adafactor"}, {"optimizer": "muon", "zero": {"stage": 1}}, {"use_cache": True}, {"outputs_held": True, "frontend": "native"}, {"sequence_parallel": 2},
     {"pipeline_parallel": 2, "gradient_accumulation_steps": 4, "frontend": "native", "zero": {"stage": 0}},
     {"models": [{"role": "teacher", "model": "gpt2"}]}, {"evaluation": "logits"}, {"evaluation": "loss"}, {"zero": {"stage": 1}},
     {"zero": {"stage": 0}}, {"engine": "embedded"}, {"implementation": "litgpt", "frontend": "native"},

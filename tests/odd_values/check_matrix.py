@@ -68,7 +68,7 @@ AXES = {
     "checkpoint_reentrant": [True, False],
     "attention": ["eager", "sdpa", "flash"],
     "precision": ["bf16", "fp16", "fp32"],
-    "optimizer": ["adamw", "adam", "lion", "adafactor", "sgd", "adamw8bit"],
+    "optimizer": ["adamw", "adam", "lion", "adafactor", "sgd", "adamw8bit", "muon"],
     "optimizer_implementation": ["for-loop", "foreach", "fused"],
     "frontend": ["hf-trainer", "native"],
     "fused_loss": [True],

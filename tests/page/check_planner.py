@@ -251,7 +251,7 @@ def check_chinese(browser, page, folder):
     texts = shown_texts(browser)
     typed = re.compile(r"zeroplan [a-z]+ ?|[\w.-]*[/_][\w./-]*|--[a-z-]+( \d+)?|[a-z-]+ [\w.]+ (?:→ [\w.]+|…)|[\w-]+==[\w.]+|train\.py|"
                        r"\b(?:tokens?|rank|logits|nvme|cpu|nvswitch|roce|torch(?:run)?|transformers|deepspeed|sdpa|embedding|inputs|stage|full|true|"
-                       r"false|none|auto|selective|eager|flash|ratio|adamw?|lion|adafactor|sgd|adamw8bit|config|json|qwen3|nvlink|zeroplan|reduce|min)\b")
+                       r"false|none|auto|selective|eager|flash|ratio|adamw?|lion|adafactor|sgd|adamw8bit|muon|config|json|qwen3|nvlink|zeroplan|reduce|min)\b")
     left = [text for text in texts if re.search(r"(?<![\w-])[a-z]{3,}(?![\w.-])", typed.sub(" ", text))]
     check("the Chinese page has no English left", not left, str(left[:10]))
     check_fits_screen(browser, "Chinese")

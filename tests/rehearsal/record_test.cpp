@@ -107,6 +107,15 @@ TEST_CASE("A run under DeepSpeed is its ds_config's scenario") {
   CHECK_NOTHROW(parse_scenario(said, "test"));
 }
 
+TEST_CASE("A run whose ds_config names Muon is a scenario with it") {
+  const std::string facts =
+      fact("engine", R"("deepspeed")") +
+      fact("ds_config", R"({"optimizer":{"type":"Muon"},"zero_optimization":{"stage":2}})");
+  const RecordedScenario scenario =
+      scenario_of(read_process_record(kModel + kBatch + facts, "test"), "8xA100");
+  CHECK(text(*scenario.document.find("workload"), "optimizer") == "muon");
+}
+
 TEST_CASE("A run without an engine, of the Trainer and of FSDP2 say what they are") {
   const Json plain = workload(fact("parameter_dtypes", R"(["float32"])") +
                               fact("optimizer", R"("SGD")") + fact("attention", R"("eager")"));

@@ -98,6 +98,8 @@ std::string optimizer_argument(const Plan& plan) {
       return "sgd";
     case OptimizerName::adamw8bit:
       return "adamw_bnb_8bit";
+    case OptimizerName::muon:  // DeepSpeed's alone, by ds_config.json
+      return "";
   }
   return "";
 }

@@ -25,6 +25,7 @@ def _import_all():
     import types
 
     import torch
+    import torch._dynamo.device_interface  # keeps the functions that are replaced below, for inductor
 
     asked = {name: getattr(torch.cuda, name) for name in ("get_device_properties", "device_count", "is_available")}
     counted = torch._C._cuda_getDeviceCount

@@ -192,6 +192,18 @@ TEST_CASE("the optimizer that was asked for is planned and written") {
   }
 }
 
+TEST_CASE("Muon is planned where DeepSpeed does its update") {
+  const tuner::FitAnswer answer = ask(kSmall, "1x4xA100-80G-SXM", R"({"optimizer":"muon"})");
+  CHECK(answer.strategies.size() >= 2);
+  for (const tuner::StrategyResult& item : answer.strategies) {
+    INFO(describe(item.strategy).english());
+    CHECK((item.strategy.stage == 1 || item.strategy.stage == 2));
+    CHECK(item.strategy.offload_optimizer == OffloadDevice::none);
+    CHECK(item.plan.engine.optimizer == OptimizerKind::muon);
+    CHECK(item.plan.ds_config.text(Knob::optimizer_type) == "Muon");
+  }
+}
+
 TEST_CASE("a higher confidence never lets more strategies fit") {
   const auto count = [](double confidence) {
     PredictOptions options;

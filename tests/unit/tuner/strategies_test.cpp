@@ -84,6 +84,7 @@ TEST_CASE("the optimizer that was asked for is the one in the file") {
   CHECK(type(OptimizerName::adam) == "Adam");
   CHECK(type(OptimizerName::lion) == "Lion");
   CHECK(type(OptimizerName::sgd) == "SGD");
+  CHECK(type(OptimizerName::muon) == "Muon");
   CHECK_FALSE(type(OptimizerName::adafactor).has_value());
   CHECK(tuner::strategy_config({.stage = 2}, nullptr, llama(), OptimizerName::adafactor)
             .boolean(Knob::zero_allow_untested_optimizer) == true);

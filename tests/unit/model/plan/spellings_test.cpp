@@ -41,6 +41,7 @@ TEST_CASE("choices are known by other tools' names and in any case") {
   CHECK(said(ScenarioKey::attention, "flash_attention_2") == Json("flash"));
   CHECK(said(ScenarioKey::attention, "SDPA") == Json("sdpa"));
   CHECK(said(ScenarioKey::optimizer, "adamw_torch_fused") == Json("adamw"));
+  CHECK(said(ScenarioKey::optimizer, "Muon") == Json("muon"));
   CHECK(said(ScenarioKey::activation_checkpointing, "true") == Json("full"));
   CHECK(said(ScenarioKey::method, "LoRA") == Json("lora"));
   CHECK(said(ScenarioKey::method, R"({"QLoRA":{"rank":4}})").members()[0].first == "qlora");
@@ -51,7 +52,7 @@ TEST_CASE("choices are known by other tools' names and in any case") {
 TEST_CASE("every other name stands for a choice of its key, and every other thing has a reason") {
   for (const ScenarioKeyInfo& row : kScenarioKeys) {
     if (row.type != ScenarioType::choice) continue;
-    for (const char* word : {"true", "false", "hf", "transformers", "megatronlm", "fp8", "muon"}) {
+    for (const char* word : {"true", "false", "hf", "transformers", "megatronlm", "fp8", "lamb"}) {
       const auto meant = meaning_of(row.key, row.choices, word);
       if (!meant) continue;
       CAPTURE(row.flag, word);
