@@ -56,7 +56,10 @@ class LayerLists {
     }
     const Json* made = absent_ == nullptr ? nullptr : absent_->find(key);
     const Json* cycle = made == nullptr ? nullptr : made->find("cycle");
-    return cycle == nullptr ? Json() : cycle->items()[i % cycle->items().size()];
+    if (cycle == nullptr) return {};
+    const Json* first = made->find("first");
+    const std::size_t before = first == nullptr ? 0 : first->items().size();
+    return i < before ? first->items()[i] : cycle->items()[(i - before) % cycle->items().size()];
   }
 
   std::size_t count() const { return count_; }

@@ -668,10 +668,11 @@ class Variant:
         for key in sorted({key.lstrip("$") for rule in rules for key in rule["by"] if key[0] not in "<>%^@"}):
             usual = [known.list_without(key, {count: number}) for number in (layers, layers + 1, layers + 3)]
             row = {}
-            for length in range(1, layers // 2 + 1) if needed else ():
-                cycle = usual[0][:length]
-                if cycle and all(len(one) >= layers and all(value == cycle[i % length] for i, value in enumerate(one)) for one in usual):
-                    row["cycle"] = cycle
+            for first, length in itertools.product(range(3), range(1, layers // 2 + 1)) if needed else ():
+                cycle = usual[0][first:first + length]
+                if cycle and all(len(one) >= layers and one[:first] == usual[0][:first] and
+                                 all(value == cycle[i % length] for i, value in enumerate(one[first:])) for one in usual):
+                    row.update({"cycle": cycle, **({"first": usual[0][:first]} if first else {})})
                     break
             if read := known.read_for(key):
                 row["by"] = read

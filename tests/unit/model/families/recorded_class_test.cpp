@@ -122,6 +122,8 @@ TEST_CASE("a config without a list of layers has the kinds as the class repeats 
   CHECK(types(R"({"kv": 2, "depth": 4, "every": 3})") == "One M Two Two One M ");
   CHECK(types(R"({"kv": 2, "depth": 4, "every": 2})") == "every");
   CHECK(types(R"({"kv": 2, "depth": 2, "every": 2, "types": ["two", "one"]})") == "Two One M ");
+  layers["absent"] = json(R"({"types": {"first": ["two"], "cycle": ["two", "one"]}})");
+  CHECK(types(R"({"kv": 2, "depth": 4})") == "Two Two One M Two ");
 }
 
 TEST_CASE("the last layer of its type may be another kind") {
