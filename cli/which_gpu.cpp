@@ -478,6 +478,13 @@ std::optional<int> answer_which_gpu(const Arguments& arguments,
   if (goal != nullptr && goal->sought == tuner::Sought::model)
     scenario = cli::without_model(scenario, arguments);
   const bool has_cluster = scenario.find(ScenarioKey::cluster) != nullptr;
+  if (goal != nullptr && arguments.has("output")) {
+    throw InputError({cli::kCommandLine,
+                      "--output",
+                      phrase("no --goal and no --solve beside it"),
+                      std::string(goal->name),
+                      "ask without -o first, then fit with the value that it says"});
+  }
   if (goal != nullptr) return cli::answer_reach(arguments, *goal, scenario, options, streams);
   if (has_cluster && arguments.has("clusters")) {
     throw InputError({cli::kCommandLine, "--clusters", "no CLUSTER beside it", "both", ""});

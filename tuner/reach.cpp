@@ -159,7 +159,14 @@ void add_shared(LongestSequences& found,
 class Values {
  public:
   Values(const Scenario& scenario, Sought sought) : scenario_(scenario), sought_(sought) {
-    if (sought == Sought::micro_batch) scenario_.unset(ScenarioKey::global_batch_size);
+    if (const ExplicitValue* said = scenario_.find(ScenarioKey::global_batch_size);
+        said != nullptr && sought == Sought::micro_batch) {
+      throw InputError({kSolve.file,
+                        "--solve",
+                        "no --global-batch beside mbs",
+                        described(said->value),
+                        "a micro-batch that divides it is what fit chooses"});
+    }
     if (sought == Sought::gpus) per_node_ = ask(scenario_).prepared.cluster->gpus_per_node();
     const auto lacks = [&](ScenarioKey key, const char* flag, const char* wanted) {
       const ExplicitValue* said = scenario_.find(key);
@@ -337,7 +344,9 @@ std::optional<Reach> reach(const Scenario& scenario, Sought sought, const Predic
   if (!beyond) return reach;
   std::vector<StrategyResult> rows = estimated(*beyond, options);
   std::erase_if(rows, [&](const StrategyResult& row) {
-    return row.result.limits.empty() || !same_placement(row.strategy, reach.best.strategy);
+    const Strategy &own = row.strategy, &best_one = reach.best.strategy;
+    return row.result.limits.empty() || !same_placement(own, best_one) ||
+           own.checkpointing != best_one.checkpointing;
   });
   if (rows.empty()) return reach;
   reach.beyond = values.text(next);

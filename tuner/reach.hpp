@@ -52,7 +52,7 @@ LongestSequences longest_sequence(const Scenario& scenario, const PredictOptions
 // What is looked for besides: the largest value with which something trains; of GPUs the smallest.
 enum class Sought {
   model,        // of a LLaMA's shape (as "13B" names one), in steps of 4 %
-  micro_batch,  // sequences a GPU takes in a pass, without a said global batch
+  micro_batch,  // sequences a GPU takes in a pass, where no global batch was said
   rank,         // of LoRA, in steps of 8
   completions,  // of a prompt (GRPO), by powers of two
   gpus          // of the cluster's kind: 1, 2, 4, ... of a node, then whole nodes

@@ -143,11 +143,14 @@ std::vector<SizeFact> vocabulary_facts(const RunSize& run, const SizeQuestion& q
   constexpr std::size_t kMost = 3;
   constexpr Bytes kLeast = Bytes::mib(128);
   if (question.size < kLeast) return {};
-  std::vector<std::pair<std::int64_t, SizeFact>> found;  // by how odd the number of tokens is
+  // By how odd the number of tokens is, and how few models have the vocabulary.
+  std::vector<std::pair<std::pair<std::int64_t, std::int64_t>, SizeFact>> found;
   std::vector<std::int64_t> seen;
   for (const KnownShape& shape : known_shapes()) {
     if (std::find(seen.begin(), seen.end(), shape.vocabulary) != seen.end()) continue;
     seen.push_back(shape.vocabulary);
+    const auto models =
+        std::ranges::count(known_shapes(), shape.vocabulary, &KnownShape::vocabulary);
     for (const Width& width : kWidths) {
       const std::int64_t a_token = shape.vocabulary * width.bytes;
       constexpr std::int64_t kStep = 256;
@@ -162,7 +165,7 @@ std::vector<SizeFact> vocabulary_facts(const RunSize& run, const SizeQuestion& q
                            grouped(tokens),
                            width.name,
                            shape.name);
-      found.emplace_back(*odd,
+      found.emplace_back(std::pair(*odd, -models),
                          SizeFact{std::move(what),
                                   grouped(tokens) + " x " + grouped(shape.vocabulary) + " x " +
                                       std::to_string(width.bytes) + " B",

@@ -316,8 +316,13 @@ std::vector<Strategy> strategies(const Scenario& scenario) {
     std::erase_if(result, [&](const Strategy& strategy) { return strategy.stage != *stage; });
     if (result.empty()) {
       const Origin& origin = scenario.find(ScenarioKey::ds_config)->origin;
-      throw InputError(
-          {origin.file, origin.pointer, "a stage that the engine has", std::to_string(*stage), ""});
+      const bool is_muon = named == OptimizerName::muon;
+      throw InputError({origin.file,
+                        origin.pointer,
+                        is_muon ? "stage 1 or 2, where DeepSpeed does Muon's update"
+                                : "a stage that the engine has",
+                        std::to_string(*stage),
+                        ""});
     }
   }
   return result;

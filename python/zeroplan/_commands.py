@@ -114,7 +114,10 @@ def reach(
     progress: Optional[bool] = None,
     **flags: "Unpack[FitFlags]",
 ) -> r.Reach:
-    """How far `cluster` reaches: the largest model, or with goal="longest-sequence" the longest of `model`."""
+    """How far `cluster` reaches: the largest model, or of `model` what `goal` says.
+
+    goal: longest-sequence, largest-micro-batch, largest-rank, most-completions or fewest-gpus (`--solve` of the program).
+    """
     said = {**question(model, cluster, None, dict(flags)), "goal": goal}
     return _answer(r.Reach, "fit", said, progress=progress)
 

@@ -270,7 +270,7 @@ class Flags(unittest.TestCase):
     """The keyword arguments that type checkers know are the program's flags."""
 
     # Of the call, not of the program, or given in another way.
-    OURS = {"json", "lang", "help", "model", "cluster", "clusters", "goal", "compare_versions", "markdown", "rules", "format", "output"}
+    OURS = {"json", "lang", "help", "model", "cluster", "clusters", "goal", "solve", "compare_versions", "markdown", "rules", "format", "output"}
 
     def flags_of(self, command):
         ended = _program.run([command, "--help", "--all"])

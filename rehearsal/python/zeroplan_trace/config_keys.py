@@ -51,7 +51,7 @@ _WAYS = {"topk_method": ("greedy", "group_limited_greedy")}
 _TEXT, _VISION = "text_config.model_type", "vision_config.model_type"
 _CONVOLUTIONS = ("conv", "conv", "full_attention")
 _WITH_STATES = ("linear_attention", "mlp", "full_attention", "moe")
-_WITHOUT_LAYER_INPUTS = {"hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "global_head_dim": 512, "num_global_key_value_heads": 4,
+_WITHOUT_LAYER_INPUTS = {"final_logit_softcapping": 30.0, "use_bidirectional_attention": "vision", "hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "global_head_dim": 512, "num_global_key_value_heads": 4,
                          "layer_types": ("sliding_attention", "full_attention")}
 _GEMMA4 = (  # 31B, 26B-A4B
     _WITHOUT_LAYER_INPUTS, {**_WITHOUT_LAYER_INPUTS, "enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704})

@@ -133,6 +133,10 @@ TEST_CASE("the largest value is one that fit takes, and it does not take the nex
   CHECK_THROWS_AS(found(R"({"model":"llama-2-7b","cluster":"1xRTX-4090"})", tuner::Sought::rank),
                   InputError);
   CHECK_THROWS_AS(found(adapters, tuner::Sought::completions), InputError);
+  CHECK_THROWS_AS(found(R"({"model":"llama-2-7b","cluster":"8xA100-80G",
+                            "workload":{"global_batch_size":64}})",
+                        tuner::Sought::micro_batch),
+                  InputError);
 }
 
 TEST_CASE("the fewest GPUs are parts of a node, then nodes, and with one fewer nothing fits") {
