@@ -6,7 +6,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr int kSteps = 5;
+constexpr std::int64_t kSteps = 5;
 constexpr DType kWithin = DType::fp16;  // bf16 for the standard method: as wide
 
 Bytes whole(const MuonMatrices& matrices, DType dtype) {

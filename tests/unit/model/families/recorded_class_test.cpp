@@ -433,6 +433,7 @@ TEST_CASE("every class of data/families gives a document that is planned") {
       for (const auto& [key, usual] : document.find("defaults")->members()) {
         if (usual.is_null() && key.find("_head") == std::string::npos) place(config, key) = 16;
         if (usual.is_null() && key.starts_with("linear_")) place(config, key) = 16;
+        if (usual.is_null() && key.find("global_") != std::string::npos) place(config, key) = 8;
       }
       // A few layers of each kind, and sizes that divide each other.
       const Json& layers = *document.find("graph")->find("layers");
