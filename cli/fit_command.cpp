@@ -35,7 +35,7 @@ Phrase cost_line(const Arguments& arguments,
   return phrase("\n{}: {}\n", size_text(cost), hours);
 }
 
-// What --why asks for. A reason that a defect ends is a warning of the recommended row.
+// The reasons that --why asks for. One that a defect ends is a warning of the recommended row.
 std::vector<tuner::Alternative> reasons_of(const Arguments& arguments,
                                            const Scenario& scenario,
                                            const PredictOptions& options,

@@ -220,7 +220,7 @@ Phrase lengths_text(const tuner::LongestSequences& lengths) {
   return text + generation_text(best.row.plan);
 }
 
-// What may be sought instead of the best strategy.
+// A goal is sought instead of the best strategy.
 struct Goal {
   std::string_view name;                // --goal
   std::string_view key;                 // --solve

@@ -10,10 +10,10 @@
 
 namespace zeroplan::evidence {
 
-// What tables of accuracy call a plan's way to divide it: "ZeRO-3, optimizer on CPU", "FSDP full
-// shard".
+// The name of a plan's way to divide a model in tables of accuracy: "ZeRO-3, optimizer on CPU",
+// "FSDP full shard".
 std::string strategy_of(const Plan& plan);
-// The same of rehearsals, where trainers and adapters are kinds of their own.
+// Its name in the table of rehearsals, where trainers and adapters are kinds of their own.
 std::string rehearsed_kind_of(const Plan& plan);
 
 // Relative errors without their sign.

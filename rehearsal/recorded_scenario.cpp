@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <string>
 
 #include <fmt/format.h>
 
+#include "base/written_names.hpp"
 #include "model/plan/plan.hpp"
 #include "model/releases.hpp"
 #include "model/software.hpp"
@@ -37,9 +37,7 @@ class Facts {
 
 // A class's name, or DeepSpeed's of an optimizer, as the scenario's.
 std::string optimizer_of(std::string name) {
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
-    return static_cast<char>(std::tolower(c));
-  });
+  name = folded(name, "");
   constexpr std::array kOthers = {"lion", "adafactor", "sgd", "muon"};
   for (const std::string_view other : kOthers) {
     if (name.find(other) != std::string::npos) return std::string(other);

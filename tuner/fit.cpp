@@ -78,10 +78,6 @@ std::vector<StrategyResult> play_all(const Question& question, const PredictOpti
   return rows;
 }
 
-void play_whole(const Question& question, StrategyResult& row, const PredictOptions& options) {
-  row.result = played(row.plan, options, question.memo.get(), &row.known);
-}
-
 // Where none fits, the one that comes nearest with all its numbers, as simulate() has them: what it
 // needs is part of the answer. One that a defect ends goes.
 void play_nearest(const Question& question,
@@ -93,7 +89,7 @@ void play_nearest(const Question& question,
     if (done[static_cast<std::size_t>(nearest)] != 0) return;
     StrategyResult& row = rows[static_cast<std::size_t>(nearest)];
     const bool is_played = question.missing->attempt(describe(row.strategy), [&] {
-      play_whole(question, row, options);
+      play_whole(row, options, question.memo.get());
       row.simulated = true;
     });
     if (is_played) {
@@ -116,7 +112,7 @@ std::optional<std::size_t> recommended_of(const Question& question,
     if (!best || done[*best] != 0) return best;
     StrategyResult& row = rows[*best];
     const bool is_played = question.missing->attempt(describe(row.strategy), [&] {
-      play_whole(question, row, options);  // and with all its numbers
+      play_whole(row, options, question.memo.get());  // and with all its numbers
     });
     if (is_played) {
       done[*best] = 1;
@@ -135,7 +131,7 @@ void play_shown(const Question& question, FitAnswer& answer, const PredictOption
   parallel_for(rows.size(), machine_threads(), [&](std::size_t i) {
     if (!rows[i].simulated || answer.recommended == i) return;
     const bool is_played = question.missing->attempt(
-        describe(rows[i].strategy), [&] { play_whole(question, rows[i], options); });
+        describe(rows[i].strategy), [&] { play_whole(rows[i], options, question.memo.get()); });
     stay[i] = is_played ? 1 : 0;
   });
   for (std::size_t i = rows.size(); i-- > 0;) {
@@ -170,9 +166,9 @@ Headroom headroom_of(const Question& question,
   };
   const auto find_largest = [&] {
     headroom.largest_micro_batch = largest_played(
-        workload.micro_batch_size, most_micro_batch(*chosen.plan.model), [&](std::int64_t micro_batch, bool play) {
-          return fits(question, micro_batch, play);
-        });
+        workload.micro_batch_size,
+        most_micro_batch(*chosen.plan.model),
+        [&](std::int64_t micro_batch, bool play) { return fits(question, micro_batch, play); });
   };
   parallel_for(2, 2, [&](std::size_t which) { which == 0 ? find_longest() : find_largest(); });
   return headroom;

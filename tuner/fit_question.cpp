@@ -181,6 +181,12 @@ bool runs(const Plan& plan,
   return simulator::simulate(plan, verdict).fits;
 }
 
+void play_whole(StrategyResult& row,
+                const PredictOptions& options,
+                simulator::SimulationMemo* memo) {
+  row.result = played(row.plan, options, memo, &row.known);
+}
+
 void play_if_it_runs(StrategyResult& row,
                      const PredictOptions& options,
                      simulator::SimulationMemo& memo) {
@@ -190,7 +196,7 @@ void play_if_it_runs(StrategyResult& row,
     row.result.fits = false;
     return;
   }
-  row.result = played(row.plan, options, &memo, &row.known);
+  play_whole(row, options, &memo);
 }
 
 void set(Question& question, ScenarioKey key, Json value) {

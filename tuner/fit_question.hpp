@@ -74,6 +74,11 @@ bool runs(const Plan& plan,
           simulator::SimulationMemo& memo,
           simulator::KnownRanks* known = nullptr);
 
+// A row as simulate() has it.
+void play_whole(StrategyResult& row,
+                const PredictOptions& options,
+                simulator::SimulationMemo* memo);
+
 // A row of the analytic estimate, simulated: as simulate() has it where it fits.
 void play_if_it_runs(StrategyResult& row,
                      const PredictOptions& options,

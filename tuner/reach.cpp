@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -324,20 +325,24 @@ LongestSequences longest_sequence(const Scenario& scenario, const PredictOptions
 
 std::optional<Reach> reach(const Scenario& scenario, Sought sought, const PredictOptions& options) {
   const Values values(scenario, sought);
+  std::map<std::int64_t, StrategyResult> found;  // by what was simulated
   const auto fits = [&](std::int64_t n, bool play) {
     const std::optional<Question> question = values.with(n);
     if (!question) return false;
-    if (play) return found_roughly(*question, options).has_value();
-    return best_of(estimated(*question, options)).has_value();
+    if (!play) return best_of(estimated(*question, options)).has_value();
+    std::optional<StrategyResult> best = found_roughly(*question, options);
+    if (best) found.insert_or_assign(n, std::move(*best));
+    return found.contains(n);
   };
   const bool fewest = sought == Sought::gpus;
   std::int64_t n = largest_played(
       0, values.most(), [&](std::int64_t at, bool play) { return fits(at, play) != fewest; });
   if (fewest) ++n;
-  if (n < 1 || n > values.most()) return std::nullopt;
-  auto best = found_roughly(*values.with(n), options);
-  if (!best) return std::nullopt;
-  Reach reach{values.text(n), !fewest && n == values.most(), std::move(*best), "", std::nullopt};
+  // What the estimate alone has ruled in or out is simulated, too.
+  const bool is_one = n >= 1 && n <= values.most();
+  if (!is_one || (!found.contains(n) && !fits(n, true))) return std::nullopt;
+  Reach reach{
+      values.text(n), !fewest && n == values.most(), std::move(found.at(n)), "", std::nullopt};
   const std::int64_t next = fewest ? n - 1 : n + 1;
   const std::optional<Question> beyond =
       next < 1 || next > values.most() ? std::nullopt : values.with(next);

@@ -86,7 +86,7 @@ class Alternatives {
                             const Strategy& strategy,
                             const BatchSizes& sizes) const {
     StrategyResult row{strategy, plan_strategy(question, strategy, sizes), {}, {}, {}, true, {}};
-    row.result = played(row.plan, options_, question.memo.get(), &row.known);
+    play_whole(row, options_, question.memo.get());
     return row;
   }
 
@@ -97,7 +97,7 @@ class Alternatives {
     if (rows.empty()) return std::nullopt;
     StrategyResult& row = rows.front();
     row.simulated = true;
-    row.result = played(row.plan, options_, question.memo.get(), &row.known);
+    play_whole(row, options_, question.memo.get());
     return of(std::move(row));
   }
 

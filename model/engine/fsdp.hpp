@@ -113,7 +113,7 @@ std::vector<FsdpEvent> fsdp_micro_step(const FsdpConfig& config,
 // What a rank holds besides activations and gathered weights.
 std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const FsdpUnit> units);
 
-// What the optimizer's step makes beside them on the GPU.
+// Bytes that the optimizer's step makes beside them on the GPU.
 Bytes fsdp_step_temporaries(const FsdpConfig& config,
                             std::span<const FsdpUnit> units,
                             std::span<const EngineParameter> parameters);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,6 +13,7 @@
 
 #include "base/diagnostic.hpp"
 #include "base/embedded.hpp"
+#include "base/written_names.hpp"
 #include "model/families/recorded_sizes.hpp"
 
 namespace zeroplan {
@@ -685,11 +685,7 @@ std::vector<std::string> recorded_types() {
   return {types.begin(), types.end()};
 }
 
-bool is_recorded(const std::string& model_type) {
-  const std::string path = fmt::format("{}{}{}", kRecordings, model_type, kRecordingEnd);
-  return std::ranges::any_of(embedded_files(),
-                             [&](const EmbeddedFile& file) { return file.path == path; });
-}
+bool is_recorded(const std::string& model_type) { return family_of(model_type) != nullptr; }
 
 std::string recorded_type_of(std::string_view stem) {
   for (const EmbeddedFile& file : embedded_files()) {
@@ -713,14 +709,7 @@ std::string_view class_stem(std::string_view class_name) {
 }
 
 bool is_same_class(std::string_view one, std::string_view other) {
-  const auto letters = [](std::string_view name) {
-    std::string text;
-    for (const char c : name) {
-      if (c != '_') text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    }
-    return text;
-  };
-  return letters(one) == letters(other);
+  return folded(one, "_") == folded(other, "_");
 }
 
 std::optional<RecordedClass> recorded_class(const Json& config,

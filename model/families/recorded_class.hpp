@@ -34,7 +34,7 @@ bool is_recorded(const std::string& model_type);
 // The one whose usual class has that stem; "" where there is none.
 std::string recorded_type_of(std::string_view stem);
 
-// What a class is called without what is built on it: "Qwen3Moe" of "Qwen3MoeForCausalLM".
+// A class's name without what is built on it: "Qwen3Moe" of "Qwen3MoeForCausalLM".
 std::string_view class_stem(std::string_view class_name);
 // Whether two names are one class's: repositories spell KimiK25 what others call Kimi_K25.
 bool is_same_class(std::string_view one, std::string_view other);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/phrase_list.hpp"
+#include "base/written_names.hpp"
 #include "model/hardware/hardware_catalog.hpp"
 #include "model/hardware/known_hardware.hpp"
 #include "model/hardware/node_names.hpp"
@@ -209,14 +210,7 @@ std::vector<std::string> all_spellings() {
 
 }  // namespace
 
-std::string folded_name(std::string_view text) {
-  std::string folded;
-  for (const char c : text) {
-    if (std::string_view(" -_.()/\t").find(c) != std::string_view::npos) continue;
-    folded.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
-  }
-  return folded;
-}
+std::string folded_name(std::string_view text) { return folded(text, " -_.()/\t"); }
 
 std::optional<GpuMatch> find_gpu(std::string_view text, std::int64_t gpus_per_node) {
   const std::string folded = folded_name(text);

@@ -213,7 +213,7 @@ class Player {
     }
   }
 
-  // What the program lets go of where other code runs in the place of those events.
+  // Storages that the program lets go of where other code runs in the place of those events.
   void drop_within(std::size_t first, std::size_t end) {
     for (std::size_t k = first; k < end; ++k) {
       if (block_.events[k].kind == TracedEvent::Kind::drop) drop(block_.events[k]);

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/diagnostic.hpp"
+#include "base/written_names.hpp"
 
 namespace zeroplan::spelling {
 namespace {
@@ -41,11 +42,7 @@ constexpr std::array kSynonyms = {Synonym{"float16", "fp16"},
 
 }  // namespace
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return result;
-}
+std::string lower(std::string_view text) { return folded(text, ""); }
 
 std::optional<Json> number_in(std::string_view quoted) {
   const std::string text = trimmed(quoted);

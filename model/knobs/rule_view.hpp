@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cctype>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/written_names.hpp"
 #include "model/knobs/ds_config.hpp"
 #include "model/knobs/finding.hpp"
 #include "model/knobs/rule_context.hpp"
@@ -19,10 +19,7 @@
 
 namespace zeroplan::rules {
 
-inline std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
+inline std::string lower(std::string_view text) { return folded(text, ""); }
 
 // The value that DeepSpeed would see: what was said, else the default; nothing for an "auto" that
 // the Trainer fills.

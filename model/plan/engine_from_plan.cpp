@@ -1,8 +1,7 @@
 // Plan -> EngineConfig: every knob that an engine policy takes, with the table's default where the
 // file is silent.
-#include <algorithm>
-#include <cctype>
 
+#include "base/written_names.hpp"
 #include "model/engine/embedded.hpp"
 #include "model/plan/engine_from_ds_config.hpp"
 #include "model/plan/resolver.hpp"
@@ -13,10 +12,7 @@ namespace {
 // The class for a type that ds_config.json names; nothing for types whose class is not described.
 // Names are compared without case (runtime/config.py get_optimizer_name).
 std::optional<OptimizerKind> named_optimizer(const KnobReader& knobs, bool offloaded) {
-  std::string type = knobs.text(Knob::optimizer_type, "");
-  std::transform(type.begin(), type.end(), type.begin(), [](unsigned char c) {
-    return static_cast<char>(std::tolower(c));
-  });
+  const std::string type = folded(knobs.text(Knob::optimizer_type, ""), "");
   if (type == "adam" || type == "adamw") {
     if (knobs.boolean(Knob::optimizer_torch_adam)) return OptimizerKind::torch_adam;
     return offloaded ? OptimizerKind::cpu_adam : OptimizerKind::fused_adam;

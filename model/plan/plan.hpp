@@ -179,7 +179,7 @@ Json scenario_document(const Plan& plan, const Scenario& scenario);
 // so does a native script.
 std::vector<EngineParameter> engine_parameters(const Model& model, Frontend frontend, bool in_file);
 std::vector<EngineParameter> engine_parameters(const Plan& plan);  // of its model
-// What the plan's engine holds on a rank besides activations and what is gathered.
+// Buffers that the plan's engine holds on a rank besides activations and gathered weights.
 std::vector<EngineBuffer> engine_buffers(const Plan& plan, int rank);
 
 }  // namespace zeroplan

@@ -1,9 +1,9 @@
 // The ds_config part of resolve(): reading it, number format, batch identity, `auto`.
 #include <algorithm>
-#include <cctype>
 
 #include <fmt/format.h>
 
+#include "base/written_names.hpp"
 #include "model/graph/traced_graph.hpp"
 #include "model/plan/batch.hpp"
 #include "model/plan/frontend_hf.hpp"
@@ -50,10 +50,7 @@ std::optional<Precision> precision_of_file(const DsConfig& config, Frontend fron
 void resolve_optimizer(Resolver& r) {
   const auto in_file = r.plan.ds_config.text(Knob::optimizer_type);
   if (!in_file) return;
-  std::string lower = *in_file;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) {
-    return static_cast<char>(std::tolower(c));
-  });
+  const std::string lower = folded(*in_file, "");
   const auto said = r.text(ScenarioKey::optimizer);
   if (said && *said != lower) {
     r.warn("/optimizer/type " + *in_file + " in " + r.ds_config_file + " counts, not " +

@@ -6,9 +6,9 @@
 // get_flat_partition and runtime/zero/stage3.py _apply_distributed_muon_update (the only callers of
 // muon_update).
 #include <algorithm>
-#include <cctype>
 #include <numeric>
 
+#include "base/written_names.hpp"
 #include "model/engine/partition.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/releases.hpp"
@@ -21,10 +21,7 @@ namespace {
 // 8438).
 bool uses_muon(const Plan& plan, const Parameter& parameter) {
   if (!parameter.trainable || parameter.shape.size() < 2) return false;
-  std::string lower = parameter.name;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) {
-    return static_cast<char>(std::tolower(c));
-  });
+  const std::string lower = folded(parameter.name, "");
   if (lower.find("embed") != std::string::npos || lower.find("lm_head") != std::string::npos) {
     return false;
   }
