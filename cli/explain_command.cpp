@@ -9,6 +9,7 @@
 #include "cli/explain_text.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/plan/scenario_reader.hpp"
+#include "model/step/step_graph.hpp"
 #include "simulator/lockstep.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "simulator/rank_simulation.hpp"
@@ -94,11 +95,11 @@ ConfigExplanation explain_config(const Arguments& arguments,
   explanation.plan = variations.base();
   explanation.sensitivity = sensitivity(variations, options);
   if (simulator::is_simulated(explanation.plan)) {
-    const StepWork work = step_work(explanation.plan);
+    const ModelGraph graph = step_graph(explanation.plan);
     const std::optional<int> shown = explanation.sensitivity.base.gpu.rank;
     const simulator::RankProgram rank =
-        simulator::write_rank_program(explanation.plan, work, shown);
-    explanation.peak = tuner::PeakInventoryBuilder(explanation.plan, work, rank).at_peak();
+        simulator::write_rank_program(explanation.plan, graph, shown);
+    explanation.peak = tuner::PeakInventoryBuilder(explanation.plan, graph, rank).at_peak();
   }
   return explanation;
 }
@@ -165,11 +166,11 @@ OomRun run_of(const Scenario& scenario, const evidence::OomEvent& event, Predict
   options.reserve = std::min(taken_from_gpu(event), run.plan.cluster.gpu.memory.value);
   run.result = simulator::simulate(run.plan, {.predict = options, .other_networks = false});
   if (simulator::is_simulated(run.plan)) {
-    const StepWork work = step_work(run.plan);
+    const ModelGraph graph = step_graph(run.plan);
     const simulator::RankProgram rank =
-        simulator::write_rank_program(run.plan, work, run.result.gpu.rank);
+        simulator::write_rank_program(run.plan, graph, run.result.gpu.rank);
     if (const auto question = question_of(event)) {
-      run.matches = tuner::PeakInventoryBuilder(run.plan, work, rank).matches(*question);
+      run.matches = tuner::PeakInventoryBuilder(run.plan, graph, rank).matches(*question);
     }
     run.end = end_on_gpu(rank, run.result, options.reserve);
   }

@@ -5,6 +5,7 @@
 #include "cli/table.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
+#include "model/step/step_graph.hpp"
 #include "rehearsal/counted_work.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "simulator/simulate.hpp"
@@ -28,7 +29,7 @@ std::optional<simulator::WorkByPhase> predicted_work(const Rehearsed& rehearsed,
   const Plan plan = resolve(parse_scenario(prediction.scenario.document, "what ran"));
   if (!simulator::is_simulated(plan)) return std::nullopt;
   const simulator::RankProgram rank =
-      simulator::write_rank_program(plan, step_work(plan), static_cast<int>(rehearsed.rank()));
+      simulator::write_rank_program(plan, step_graph(plan), static_cast<int>(rehearsed.rank()));
   return count_work(rank.program, rank.steady);
 }
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "model/engine/buffers.hpp"
-#include "model/predict/varied_lengths.hpp"
 #include "model/releases.hpp"
+#include "model/step/varied_lengths.hpp"
 #include "simulator/engines/ddp_writer.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
 #include "simulator/engines/fsdp_writer.hpp"
@@ -27,7 +27,7 @@ RankProgram under_torch(const Plan& plan, RankProgram program) {
 }
 
 RankProgram write_deepspeed(const Plan& plan,
-                            const StepWork& work,
+                            const ModelGraph& graph,
                             std::span<const ModelGraph> varied,
                             int rank,
                             bool is_representative) {
@@ -39,7 +39,7 @@ RankProgram write_deepspeed(const Plan& plan,
     config.gradient_accumulation_steps =
         static_cast<int>(std::min<std::int64_t>(config.gradient_accumulation_steps, simulated));
   }
-  DeepSpeedWriter writer(plan, work, varied, config);
+  DeepSpeedWriter writer(plan, graph, varied, config);
   if (is_representative) writer.represent_peers();
   RankProgram program = writer.write();
   program.rank = rank;
@@ -58,30 +58,30 @@ int heaviest_rank_of(const Plan& plan) {
   return runs_deepspeed(plan.workload) ? heaviest_rank(plan.engine, plan.engine_parameters) : 0;
 }
 
-RankProgram write_rank_program(const Plan& plan, const StepWork& work, std::optional<int> rank) {
-  const std::vector<ModelGraph> varied = varied_graphs(plan, work.graph);
+RankProgram write_rank_program(const Plan& plan, const ModelGraph& graph, std::optional<int> rank) {
+  const std::vector<ModelGraph> varied = varied_graphs(plan, graph);
   if (plan.workload.engine == TrainingEngine::fsdp) {
-    return under_torch(plan, FsdpWriter(plan, work, varied).write());
+    return under_torch(plan, FsdpWriter(plan, graph, varied).write());
   }
   if (plan.workload.engine == TrainingEngine::ddp) {
-    return under_torch(plan, DdpWriter(plan, work, varied).write());
+    return under_torch(plan, DdpWriter(plan, graph, varied).write());
   }
   const int written = rank.value_or(heaviest_rank_of(plan));
-  return write_deepspeed(plan, work, varied, written, /*is_representative=*/false);
+  return write_deepspeed(plan, graph, varied, written, /*is_representative=*/false);
 }
 
 std::vector<PlannedRank> write_rank_programs(const Plan& plan,
-                                             const StepWork& work,
+                                             const ModelGraph& graph,
                                              std::optional<int> shown) {
   std::vector<PlannedRank> ranks;
   if (!ranks_differ(plan)) {
-    ranks.push_back({false, write_rank_program(plan, work)});
+    ranks.push_back({false, write_rank_program(plan, graph)});
     return ranks;
   }
-  const std::vector<ModelGraph> varied = varied_graphs(plan, work.graph);
+  const std::vector<ModelGraph> varied = varied_graphs(plan, graph);
   std::vector<Fingerprint> prints;
   const auto add = [&](int rank, bool is_representative) {
-    RankProgram program = write_deepspeed(plan, work, varied, rank, is_representative);
+    RankProgram program = write_deepspeed(plan, graph, varied, rank, is_representative);
     const Fingerprint print = fingerprint(program);
     const auto same = std::find(prints.begin(), prints.end(), print) - prints.begin();
     if (same == std::ssize(prints)) {
@@ -106,16 +106,16 @@ std::vector<PlannedRank> write_rank_programs(const Plan& plan,
   return ranks;
 }
 
-RankProgram write_representative(const Plan& plan, const StepWork& work) {
-  if (!ranks_differ(plan)) return write_rank_program(plan, work);
-  const std::vector<ModelGraph> varied = varied_graphs(plan, work.graph);
-  return write_deepspeed(plan, work, varied, heaviest_rank_of(plan), /*is_representative=*/true);
+RankProgram write_representative(const Plan& plan, const ModelGraph& graph) {
+  if (!ranks_differ(plan)) return write_rank_program(plan, graph);
+  const std::vector<ModelGraph> varied = varied_graphs(plan, graph);
+  return write_deepspeed(plan, graph, varied, heaviest_rank_of(plan), /*is_representative=*/true);
 }
 
-RankProgram write_steady_step(const Plan& plan, const StepWork& work) {
+RankProgram write_steady_step(const Plan& plan, const ModelGraph& graph) {
   EngineConfig config = plan.engine;
   config.rank = heaviest_rank_of(plan);
-  DeepSpeedWriter writer(plan, work, {}, config);
+  DeepSpeedWriter writer(plan, graph, {}, config);
   if (ranks_differ(plan)) writer.represent_peers();
   return writer.write_steady_step();
 }

@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
-#include "model/predict/step_work.hpp"
 #include "simulator/engines/rank_program.hpp"
 
 namespace zeroplan::simulator {
@@ -14,7 +14,7 @@ namespace zeroplan::simulator {
 // FSDP. Of a pipeline's stage: with as many micro-batches as its memory takes to repeat itself, and
 // without what its neighbours make it wait for.
 RankProgram write_rank_program(const Plan& plan,
-                               const StepWork& work,
+                               const ModelGraph& graph,
                                std::optional<int> rank = std::nullopt);
 
 // One of the ranks that are simulated together.
@@ -33,7 +33,7 @@ struct PlannedRank {
 // Of a pipeline's stage the heaviest: what stages wait for each other is not simulated. `shown` is
 // among them, or one that is equal to it. Precondition: 0 <= shown < partition_ranks().
 std::vector<PlannedRank> write_rank_programs(const Plan& plan,
-                                             const StepWork& work,
+                                             const ModelGraph& graph,
                                              std::optional<int> shown = std::nullopt);
 
 // Do ranks of this plan have programs of their own? Then there are several.
@@ -43,9 +43,9 @@ bool ranks_differ(const Plan& plan);
 int heaviest_rank_of(const Plan& plan);
 
 // The representative rank of a step that is simulated for one rank: the one with the most memory.
-RankProgram write_representative(const Plan& plan, const StepWork& work);
+RankProgram write_representative(const Plan& plan, const ModelGraph& graph);
 
 // The steady step of that program, of a DeepSpeed engine whose sequences are of one length.
-RankProgram write_steady_step(const Plan& plan, const StepWork& work);
+RankProgram write_steady_step(const Plan& plan, const ModelGraph& graph);
 
 }  // namespace zeroplan::simulator

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/hardware/cluster.hpp"
+#include "model/step/step_graph.hpp"
 #include "simulator/lockstep.hpp"
 #include "simulator/memory_snapshot.hpp"
 #include "simulator/planned_ranks.hpp"
@@ -29,7 +30,7 @@ class Replay {
  public:
   Replay(const Plan& plan, const StepResult& result)
       : plan_(plan),
-        ranks_(write_rank_programs(plan, step_work(plan), result.gpu.rank)),
+        ranks_(write_rank_programs(plan, step_graph(plan), result.gpu.rank)),
         recorders_(ranks_.size()) {
     const auto shown = std::find_if(
         ranks_.begin(), ranks_.end(), [&](const PlannedRank& rank) { return rank.is_shown; });

@@ -245,9 +245,9 @@ std::optional<int> shown_rank(const Plan& plan, const SimulateOptions& options) 
 std::vector<PlannedRank> ranks_of(const Plan& plan,
                                   const StepWork& work,
                                   const SimulateOptions& options) {
-  if (options.lockstep) return write_rank_programs(plan, work, shown_rank(plan, options));
+  if (options.lockstep) return write_rank_programs(plan, work.graph, shown_rank(plan, options));
   std::vector<PlannedRank> alone;
-  alone.push_back({false, write_representative(plan, work)});
+  alone.push_back({false, write_representative(plan, work.graph)});
   return alone;
 }
 

@@ -8,8 +8,8 @@
 #include "model/implementations/hf_liger.hpp"
 #include "model/implementations/implementations.hpp"
 #include "model/plan/trainer.hpp"
-#include "model/predict/graph_options.hpp"
 #include "model/releases.hpp"
+#include "model/step/graph_options.hpp"
 
 namespace zeroplan::tuner {
 namespace {

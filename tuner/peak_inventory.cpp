@@ -236,9 +236,9 @@ Gathered gathered(simulator::SlotKind kind) {
 }  // namespace
 
 PeakInventoryBuilder::PeakInventoryBuilder(const Plan& plan,
-                                           const StepWork& work,
+                                           const ModelGraph& graph,
                                            const simulator::RankProgram& rank)
-    : plan_(plan), work_(work), rank_(rank), buffers_(engine_buffers(plan, rank.rank)) {}
+    : plan_(plan), graph_(graph), rank_(rank), buffers_(engine_buffers(plan, rank.rank)) {}
 
 const simulator::SlotRange* PeakInventoryBuilder::range_of(simulator::SlotIndex slot) const {
   const std::vector<simulator::SlotRange>& ranges = rank_.program.slot_ranges;
@@ -286,8 +286,8 @@ TensorSort PeakInventoryBuilder::buffer_sort(const EngineBuffer& buffer) const {
 }
 
 TensorSort PeakInventoryBuilder::storage_sort(std::int32_t instance, std::int32_t storage) const {
-  const BlockInstance& where = work_.graph.instances[static_cast<std::size_t>(instance)];
-  const Block& block = work_.graph.block_of(where);
+  const BlockInstance& where = graph_.instances[static_cast<std::size_t>(instance)];
+  const Block& block = graph_.block_of(where);
   const Storage& what = block.storages[static_cast<std::size_t>(storage)];
   for (const WeightGradient& gradient : block.weight_gradients) {
     if (gradient.storage != storage) continue;
@@ -364,7 +364,7 @@ std::string PeakInventoryBuilder::place_of(std::size_t instruction) const {
   if (range == nullptr || range->kind == simulator::SlotKind::batch) return "";
   const std::int32_t at = range->index + (what.index - range->first);
   if (range->kind == simulator::SlotKind::storage) {
-    return without_last_dot(work_.graph.instances[static_cast<std::size_t>(range->index)].prefix);
+    return without_last_dot(graph_.instances[static_cast<std::size_t>(range->index)].prefix);
   }
   if (range->kind == simulator::SlotKind::engine_buffer)
     return path(buffers_[static_cast<std::size_t>(at)]);

@@ -17,9 +17,9 @@
 
 #include "base/phrase.hpp"
 #include "model/engine/buffers.hpp"
+#include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
-#include "model/predict/step_work.hpp"
 #include "simulator/engines/rank_program.hpp"
 
 namespace zeroplan::tuner {
@@ -74,10 +74,12 @@ struct SizeQuestion {
 // Small segments are shared by many sizes, so that near tells nothing: 1 or -1.
 double size_off(Bytes segment, const SizeQuestion& question);
 
-// The walk of one of a plan's ranks. Plan, work and program must outlive it.
+// The walk of one of a plan's ranks. Plan, graph and program must outlive it.
 class PeakInventoryBuilder {
  public:
-  PeakInventoryBuilder(const Plan& plan, const StepWork& work, const simulator::RankProgram& rank);
+  PeakInventoryBuilder(const Plan& plan,
+                       const ModelGraph& graph,
+                       const simulator::RankProgram& rank);
 
   // What is held at the highest moment of the run, in the program's order.
   PeakInventory at_peak() const;
@@ -100,7 +102,7 @@ class PeakInventoryBuilder {
   void add_knob(std::vector<std::string_view>& knobs, Knob knob) const;
 
   const Plan& plan_;
-  const StepWork& work_;
+  const ModelGraph& graph_;
   const simulator::RankProgram& rank_;
   std::vector<EngineBuffer> buffers_;
 };

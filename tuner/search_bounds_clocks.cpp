@@ -2,8 +2,8 @@
 #include <mutex>
 
 #include "model/predict/gather_timeline.hpp"
-#include "model/predict/graph_options.hpp"
 #include "model/predict/job_time.hpp"
+#include "model/step/graph_options.hpp"
 #include "simulator/least_step_time.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "simulator/simulate.hpp"
@@ -70,7 +70,8 @@ Seconds SearchBounds::passes(const Point& point) const {
     if (found != cache_->passes.end()) return found->second;
   }
   if (!plan) plan = space_.plan(key);
-  const Seconds least = simulator::least_passes_time(simulator::write_steady_step(*plan, *work));
+  const Seconds least =
+      simulator::least_passes_time(simulator::write_steady_step(*plan, work->graph));
   const std::scoped_lock lock(cache_->mutex);
   return cache_->passes.emplace(print, least).first->second;
 }

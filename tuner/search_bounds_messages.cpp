@@ -11,11 +11,11 @@
 #include "model/engine/partition.hpp"
 #include "model/engine/swapping.hpp"
 #include "model/implementations/implementations.hpp"
-#include "model/predict/activation_timeline.hpp"
 #include "model/predict/gather_timeline.hpp"
-#include "model/predict/graph_options.hpp"
-#include "model/predict/module_walk.hpp"
 #include "model/predict/step_traffic.hpp"
+#include "model/step/engine_collective.hpp"
+#include "model/step/graph_options.hpp"
+#include "model/step/module_walk.hpp"
 #include "tuner/knob_effect.hpp"
 #include "tuner/message_sum.hpp"
 #include "tuner/point_keys.hpp"
@@ -68,10 +68,6 @@ std::size_t last_collective(const EngineActions& actions) {
   std::size_t i = actions.actions.size();
   while (i > 0 && !is_sent(actions.actions[i - 1])) --i;
   return i > 0 ? i - 1 : actions.actions.size();
-}
-// The order in which a micro-batch completes its gradients.
-std::vector<std::int32_t> gradients_of(const ModelGraph& graph) {
-  return activation_timeline(graph).gradient_order;
 }
 
 }  // namespace
@@ -233,7 +229,7 @@ const SearchBounds::Messages& SearchBounds::reductions(const Point& point) const
         cache_->graphs, graph_key, [&] { return build_graph(*plan.model, graph_options(plan)); });
     EngineConfig config = plan.engine;
     config.rank = heaviest_rank(config, plan.engine_parameters);
-    const std::vector<std::int32_t> order = gradients_of(graph);
+    const std::vector<std::int32_t> order = gradient_order(graph);
     const bool waited_for = awaits_reductions(config);
     GradientReducer reducer(config, plan.engine_parameters);
     MessageSum sum(plan);

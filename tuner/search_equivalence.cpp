@@ -8,7 +8,7 @@
 #include "model/engine/gradient_buckets.hpp"
 #include "model/engine/optimizer_step.hpp"
 #include "model/engine/partition.hpp"
-#include "model/predict/step_memory.hpp"
+#include "model/step/outside_passes.hpp"
 #include "tuner/point_keys.hpp"
 
 namespace zeroplan::tuner {

@@ -69,7 +69,7 @@ struct PreparedStep {
     const Plan moved = with(c);
     if (!simulator::is_simulated(moved)) return closed_form(c).total.seconds();
     const simulator::RankSimulation run =
-        simulator::simulate_rank(simulator::write_representative(moved, work));
+        simulator::simulate_rank(simulator::write_representative(moved, work.graph));
     return scaling_factor(moved.cluster.nodes, c) * (run.step.end - run.step.begin);
   }
 };

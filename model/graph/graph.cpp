@@ -166,6 +166,21 @@ std::vector<PassStep> micro_batch(const ModelGraph& graph) {
   return steps;
 }
 
+std::vector<std::int32_t> gradient_order(const ModelGraph& graph) {
+  std::vector<std::int32_t> order;
+  for (auto instance = graph.instances.rbegin(); instance != graph.instances.rend(); ++instance) {
+    const Block& block = graph.block_of(*instance);
+    for (const Event& event : block.of(Pass::backward)) {
+      if (event.kind != EventKind::weight_gradient) continue;
+      const WeightGradient& gradient =
+          block.weight_gradients[static_cast<std::size_t>(event.index)];
+      if (!gradient.complete) continue;
+      order.push_back(instance->parameters[static_cast<std::size_t>(gradient.parameter)]);
+    }
+  }
+  return order;
+}
+
 BlockMemory summarize(const Block& block) {
   BlockMemory memory;
   memory.input = boundary(block, block.input);

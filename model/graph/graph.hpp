@@ -346,6 +346,9 @@ StorageId resolve(const ModelGraph& graph, std::int32_t instance, std::int32_t s
 // backward), then backward with its recomputations.
 std::vector<PassStep> micro_batch(const ModelGraph& graph);
 
+// The order in which it completes its gradients, as indices of Model::parameters.
+std::vector<std::int32_t> gradient_order(const ModelGraph& graph);
+
 // Plays one pass of a block into a sink that has
 //   void module_enter(int), module_exit(int), operation(const Operation&),
 //   void allocate(int storage, const Storage&), release(int storage, const Storage&),

@@ -8,9 +8,9 @@
 #include "model/lint/run_view.hpp"
 #include "model/plan/beside.hpp"
 #include "model/plan/trainer.hpp"
-#include "model/predict/generation.hpp"
 #include "model/predict/run_phases.hpp"
 #include "model/releases.hpp"
+#include "model/step/generation.hpp"
 
 namespace zeroplan::rules {
 namespace {

@@ -124,11 +124,11 @@ void end_pass(const ModelGraph& graph, const PassStep& pass, CategoryBytes& aliv
   });
 }
 
-// The weight gradients that a backward pass completes join the order. A tied weight's first part
-// waits in autograd until the last is added; then the engine gets the whole.
-class GradientOrder {
+// A tied weight's first part waits in autograd until the last is added; then the engine gets the
+// whole.
+class TiedGradients {
  public:
-  explicit GradientOrder(ActivationTimeline& timeline) : timeline_(timeline) {}
+  explicit TiedGradients(ActivationTimeline& timeline) : timeline_(timeline) {}
 
   void read(const Block& block, const BlockInstance& instance, CategoryBytes& alive) {
     for (const Event& event : block.of(Pass::backward)) {
@@ -137,16 +137,12 @@ class GradientOrder {
           block.weight_gradients[static_cast<std::size_t>(event.index)];
       const std::int32_t parameter =
           instance.parameters[static_cast<std::size_t>(gradient.parameter)];
-      const Bytes bytes =
-          gradient.storage < 0
-              ? Bytes::zero()
-              : allocated_bytes(block.storages[static_cast<std::size_t>(gradient.storage)]);
-      if (!gradient.complete) {
-        if (bytes > Bytes::zero()) waiting_.emplace_back(parameter, bytes);
-        continue;
+      if (gradient.complete) {
+        hand_over(parameter, alive);
+      } else if (gradient.storage >= 0) {
+        waiting_.emplace_back(
+            parameter, allocated_bytes(block.storages[static_cast<std::size_t>(gradient.storage)]));
       }
-      timeline_.gradient_order.push_back(parameter);
-      hand_over(parameter, alive);
     }
   }
 
@@ -169,7 +165,8 @@ class GradientOrder {
 ActivationTimeline activation_timeline(const ModelGraph& graph) {
   std::vector<PassEffect> effects(graph.blocks.size() * kPassCount);
   ActivationTimeline timeline;
-  GradientOrder order(timeline);
+  timeline.gradient_order = gradient_order(graph);
+  TiedGradients tied(timeline);
   CategoryBytes alive{};
   for (const PassStep& pass : micro_batch(graph)) {
     const BlockInstance& instance = graph.instances[static_cast<std::size_t>(pass.instance)];
@@ -191,7 +188,7 @@ ActivationTimeline activation_timeline(const ModelGraph& graph) {
     timeline.steps.push_back(step);
     alive = plus(alive, effect.left);
     end_pass(graph, pass, alive);
-    if (pass.pass == Pass::backward) order.read(block, instance, alive);
+    if (pass.pass == Pass::backward) tied.read(block, instance, alive);
     timeline.weight_gradients += timeline.steps.back().weight_gradients;
   }
   timeline.after = alive;

@@ -5,12 +5,13 @@
 #include "model/engine/fetch_coordinator.hpp"
 #include "model/engine/partition.hpp"
 #include "model/plan/trainer.hpp"
-#include "model/predict/generation.hpp"
-#include "model/predict/kernel_workspaces.hpp"
-#include "model/predict/module_walk.hpp"
-#include "model/predict/rollout_memory.hpp"
-#include "model/predict/step_memory.hpp"
 #include "model/predict/window_moment.hpp"
+#include "model/step/generation.hpp"
+#include "model/step/kernel_workspaces.hpp"
+#include "model/step/module_walk.hpp"
+#include "model/step/outside_passes.hpp"
+#include "model/step/rollout_memory.hpp"
+#include "model/step/step_graph.hpp"
 
 namespace zeroplan {
 namespace {

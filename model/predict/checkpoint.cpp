@@ -8,9 +8,9 @@
 #include "model/engine/partition.hpp"
 #include "model/engine/transients.hpp"
 #include "model/predict/host_memory.hpp"
-#include "model/predict/kernel_workspaces.hpp"
-#include "model/predict/step_memory.hpp"
 #include "model/releases.hpp"
+#include "model/step/kernel_workspaces.hpp"
+#include "model/step/outside_passes.hpp"
 
 namespace zeroplan {
 namespace {

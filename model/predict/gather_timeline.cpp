@@ -5,9 +5,10 @@
 #include "model/engine/fetch_coordinator.hpp"
 #include "model/engine/partition.hpp"
 #include "model/plan/trainer.hpp"
-#include "model/predict/generation.hpp"
-#include "model/predict/module_walk.hpp"
-#include "model/predict/step_memory.hpp"
+#include "model/step/generation.hpp"
+#include "model/step/kept_weights.hpp"
+#include "model/step/module_walk.hpp"
+#include "model/step/outside_passes.hpp"
 
 namespace zeroplan {
 namespace {

@@ -59,7 +59,7 @@ Fingerprint gathers_fingerprint(const Plan& plan, const ModelGraph& graph);
 // Reentrant recomputation runs under the model itself, whose backward never ends (its inputs are
 // integers), and DeepSpeed from 0.19 on leaves them with it. Without reentrance bitsandbytes'
 // products keep weights in four bits (KeptWeight::by_graph): kept rehearsals four-bit-...-deep.
-// Checked by tests/unit/model/predict/module_walk_test.cpp.
+// Checked by tests/unit/model/step/module_walk_test.cpp.
 struct FrozenWeightsHeld {
   Bytes bytes;                     // zero: they are released block by block
   bool by_products = false;        // else by DeepSpeed

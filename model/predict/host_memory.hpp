@@ -9,7 +9,7 @@
 #include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/memory_prediction.hpp"
-#include "model/predict/step_memory.hpp"
+#include "model/step/outside_passes.hpp"
 
 namespace zeroplan {
 

@@ -8,9 +8,9 @@
 #include "model/predict/checkpoint.hpp"
 #include "model/predict/inference_time.hpp"
 #include "model/predict/run_phases.hpp"
-#include "model/predict/sample_lengths.hpp"
 #include "model/predict/step_time.hpp"
 #include "model/releases.hpp"
+#include "model/step/sample_lengths.hpp"
 
 namespace zeroplan {
 namespace {

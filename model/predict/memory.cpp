@@ -9,9 +9,9 @@
 #include "model/engine/buffers.hpp"
 #include "model/predict/beside_memory.hpp"
 #include "model/predict/host_memory.hpp"
-#include "model/predict/step_memory.hpp"
 #include "model/predict/torch_memory.hpp"
 #include "model/predict/window_memory.hpp"
+#include "model/step/outside_passes.hpp"
 
 namespace zeroplan {
 namespace {

@@ -9,9 +9,9 @@
 //                                             model/engine/gradient_buckets.hpp, transients.hpp
 //      + workspaces
 // Evaluated at the granularity of one pass over one block (window_memory.hpp); load,
-// initialisation, step and save in step_memory.hpp; the simulator plays the same objects event by
-// event. Reserved memory adds a share of what varies (coefficient allocator_fragmentation). Checked
-// by tests/unit/model/predict/memory_test.cpp.
+// initialisation, step and save in outside_passes.hpp; the simulator plays the same objects event
+// by event. Reserved memory adds a share of what varies (coefficient allocator_fragmentation).
+// Checked by tests/unit/model/predict/memory_test.cpp.
 #pragma once
 
 #include <span>

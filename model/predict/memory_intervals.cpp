@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/predict/varied_lengths.hpp"
+#include "model/step/varied_lengths.hpp"
 
 namespace zeroplan {
 namespace {

@@ -8,7 +8,6 @@
 #include "model/plan/plan.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/predict/gather_timeline.hpp"
-#include "model/predict/graph_options.hpp"
 #include "model/predict/host_memory.hpp"
 #include "model/predict/job_time.hpp"
 #include "model/predict/memory_intervals.hpp"
@@ -19,6 +18,7 @@
 #include "model/predict/verdict.hpp"
 #include "model/release_table.hpp"
 #include "model/releases.hpp"
+#include "model/step/graph_options.hpp"
 
 namespace zeroplan {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "model/plan/trainer.hpp"
 #include "model/predict/beside_memory.hpp"
-#include "model/predict/generation.hpp"
 #include "model/predict/inference_time.hpp"
-#include "model/predict/rollout_memory.hpp"
 #include "model/releases.hpp"
+#include "model/step/generation.hpp"
+#include "model/step/rollout_memory.hpp"
 
 namespace zeroplan {
 namespace {

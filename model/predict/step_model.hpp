@@ -7,11 +7,11 @@
 
 #include "model/cost/collective.hpp"
 #include "model/plan/plan.hpp"
-#include "model/predict/pass_costs.hpp"
 #include "model/predict/step_clock.hpp"
 #include "model/predict/step_result.hpp"
 #include "model/predict/step_tail.hpp"
 #include "model/predict/step_traffic.hpp"
+#include "model/step/pass_costs.hpp"
 
 namespace zeroplan {
 

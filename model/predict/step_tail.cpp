@@ -7,7 +7,7 @@
 #include "model/cost/nvme.hpp"
 #include "model/cost/optimizer_time.hpp"
 #include "model/plan/host_work.hpp"
-#include "model/predict/pass_costs.hpp"
+#include "model/step/pass_costs.hpp"
 
 namespace zeroplan {
 namespace {

@@ -11,10 +11,6 @@
 
 namespace zeroplan {
 
-// What a collective of the engine costs as; none: a barrier moves nothing. A ring to one rank moves
-// what a broadcast from it does. Source: nccl-tests doc/PERFORMANCE.md, bus bandwidth of Reduce.
-std::optional<Collective> collective_of(CollectiveKind kind);
-
 // Collectives of one kind, size and group; `bytes` is the full tensor.
 struct Message {
   Collective kind = Collective::all_gather;

@@ -18,7 +18,4 @@ struct StepWork {
 // Throws InputError where the model's graph cannot be built.
 StepWork step_work(const Plan& plan);
 
-// Its graph alone.
-ModelGraph step_graph(const Plan& plan);
-
 }  // namespace zeroplan

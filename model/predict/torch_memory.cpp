@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "model/predict/fsdp_work.hpp"
-#include "model/predict/kernel_workspaces.hpp"
 #include "model/predict/window_moment.hpp"
+#include "model/step/fsdp_work.hpp"
+#include "model/step/kernel_workspaces.hpp"
 
 namespace zeroplan {
 namespace {

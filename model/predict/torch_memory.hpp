@@ -1,11 +1,11 @@
-// GPU and host memory of one rank under FSDP and DDP: what window_memory.hpp and step_memory.hpp
+// GPU and host memory of one rank under FSDP and DDP: what window_memory.hpp and outside_passes.hpp
 // are for DeepSpeed.
 #pragma once
 
 #include <vector>
 
-#include "model/predict/step_memory.hpp"
 #include "model/predict/window_memory.hpp"
+#include "model/step/outside_passes.hpp"
 
 namespace zeroplan {
 

@@ -1,6 +1,6 @@
 // Traffic of FSDP and DDP.
-#include "model/predict/fsdp_work.hpp"
 #include "model/predict/step_traffic.hpp"
+#include "model/step/fsdp_work.hpp"
 
 namespace zeroplan {
 namespace {

@@ -5,9 +5,10 @@
 #include "model/engine/gradient_buckets.hpp"
 #include "model/engine/partition.hpp"
 #include "model/engine/transients.hpp"
-#include "model/predict/kernel_workspaces.hpp"
-#include "model/predict/step_memory.hpp"
 #include "model/predict/window_moment.hpp"
+#include "model/step/kept_weights.hpp"
+#include "model/step/kernel_workspaces.hpp"
+#include "model/step/outside_passes.hpp"
 
 namespace zeroplan {
 namespace {

@@ -29,7 +29,7 @@
 #include "model/engine/buffers.hpp"
 #include "model/engine/fetch_coordinator.hpp"
 #include "model/engine/gradient_buckets.hpp"
-#include "model/predict/module_walk.hpp"
+#include "model/step/module_walk.hpp"
 #include "runtime/collectives/communicator.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/engine/gradient_bucket.hpp"

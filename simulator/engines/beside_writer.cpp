@@ -4,10 +4,9 @@
 #include <utility>
 
 #include "model/plan/trainer.hpp"
-#include "model/predict/generation.hpp"
-#include "model/predict/rollout_memory.hpp"
-#include "model/predict/run_phases.hpp"
-#include "model/predict/step_work.hpp"
+#include "model/step/generation.hpp"
+#include "model/step/rollout_memory.hpp"
+#include "model/step/step_graph.hpp"
 
 namespace zeroplan::simulator {
 

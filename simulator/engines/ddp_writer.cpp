@@ -6,14 +6,14 @@
 
 namespace zeroplan::simulator {
 
-DdpWriter::DdpWriter(const Plan& plan, const StepWork& work, std::span<const ModelGraph> varied)
+DdpWriter::DdpWriter(const Plan& plan, const ModelGraph& graph, std::span<const ModelGraph> varied)
     : plan_(plan),
       config_(plan.ddp),
-      work_(work),
+      model_graph_(graph),
       buffers_(ddp_buffers(plan.ddp, plan.engine_parameters)),
       writer_(rank_.program),
       tasks_(plan, writer_),
-      graphs_(plan, work.graph, varied, writer_, tasks_),
+      graphs_(plan, graph, varied, writer_, tasks_),
       communicators_(plan.layout(), writer_),
       group_(communicators_.group_of(config_.ranks)),
       slots_(plan.engine_parameters.size()),
@@ -63,20 +63,20 @@ void DdpWriter::write_initialisation() {
 // What the module's state is broadcast in: its parameters, then its buffers.
 std::vector<DdpWriter::State> DdpWriter::load_module() {
   std::vector<State> states, buffers;
-  Bytes elsewhere = work_.graph.buffers;
+  Bytes elsewhere = model_graph_.buffers;
   const auto hold = [&](State state) {
     writer_.allocate(
         writer_.new_slot(), state.bytes, kParameters, kComputeStream, Purpose::registered_buffers);
     buffers.push_back(state);
   };
-  auto registered = work_.graph.registered.begin();
+  auto registered = model_graph_.registered.begin();
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const EngineBuffer& buffer = buffers_[i];
     if (buffer.name != BufferName::module_parameters || buffer.place != BufferPlace::gpu) continue;
     const auto& parameter = plan_.engine_parameters[static_cast<std::size_t>(buffer.index)];
     hold_buffer(writer_, buffer, i);
     states.push_back({buffer.bytes, config_.dtype_of(parameter)});
-    for (; registered != work_.graph.registered.end() && registered->behind == buffer.index;
+    for (; registered != model_graph_.registered.end() && registered->behind == buffer.index;
          ++registered) {
       hold({registered->bytes, DType::fp32});
       elsewhere -= registered->bytes;
@@ -180,7 +180,7 @@ Section DdpWriter::write_micro_step(int micro_step, bool rebuilds) {
   drops_held_gradients_ = config_.gradients_held && micro_step == 0;
   writer_.set_label(-1);
   writer_.mark(Phase::forward);
-  if (rebuilds) make_buckets(config_, work_.activations.gradient_order);
+  if (rebuilds) make_buckets(config_, gradient_order(model_graph_));
   next_bucket_ = 0;
   for (Bucket& bucket : buckets_) bucket.missing = bucket.content.parameters.size();
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
@@ -225,7 +225,7 @@ void DdpWriter::write_pass(const PassStep& pass) {
       [](const Event&) {},
       [this](std::int32_t index, SlotIndex slot) { take_gradient(index, slot); });
   if (pass.pass == Pass::backward) {
-    drop_casts(work_.graph.instances[static_cast<std::size_t>(pass.instance)]);
+    drop_casts(model_graph_.instances[static_cast<std::size_t>(pass.instance)]);
   }
 }
 
@@ -235,8 +235,8 @@ void DdpWriter::write_pass(const PassStep& pass) {
 void DdpWriter::cast_weights(const PassStep& pass) {
   if (!config_.autocasts() || pass.pass == Pass::backward || pass.pass == Pass::drop_outputs)
     return;
-  const BlockInstance& instance = work_.graph.instances[static_cast<std::size_t>(pass.instance)];
-  const Block& block = work_.graph.blocks[static_cast<std::size_t>(instance.block)];
+  const BlockInstance& instance = model_graph_.instances[static_cast<std::size_t>(pass.instance)];
+  const Block& block = model_graph_.blocks[static_cast<std::size_t>(instance.block)];
   for (std::size_t i = 0; i < block.parameters.size(); ++i) {
     if (!block.parameters[i].autocast) continue;
     const std::int32_t index = instance.parameters[i];
@@ -266,7 +266,7 @@ void DdpWriter::drop_casts(const BlockInstance& block) {
 
 // The model's forward pass is over: what checkpointed blocks used alone goes.
 void DdpWriter::drop_casts_of_checkpointed() {
-  for (const BlockInstance& block : work_.graph.instances) {
+  for (const BlockInstance& block : model_graph_.instances) {
     if (block.checkpointed) drop_casts(block);
   }
 }

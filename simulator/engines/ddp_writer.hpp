@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "model/engine/ddp.hpp"
+#include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
-#include "model/predict/step_work.hpp"
 #include "simulator/engines/beside_writer.hpp"
 #include "simulator/engines/buffer_slots.hpp"
 #include "simulator/engines/communicators.hpp"
@@ -24,7 +24,7 @@ class DdpWriter {
  public:
   // `varied`: graphs of micro-batches before the longest (varied_lengths.hpp). All must outlive the
   // writer.
-  DdpWriter(const Plan& plan, const StepWork& work, std::span<const ModelGraph> varied);
+  DdpWriter(const Plan& plan, const ModelGraph& graph, std::span<const ModelGraph> varied);
 
   RankProgram write();
 
@@ -77,7 +77,7 @@ class DdpWriter {
 
   const Plan& plan_;
   const DdpConfig& config_;
-  const StepWork& work_;
+  const ModelGraph& model_graph_;
   std::vector<EngineBuffer> buffers_;
   RankProgram rank_;
   ProgramWriter writer_;

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "model/engine/action_work.hpp"
-#include "model/predict/step_traffic.hpp"
 #include "model/releases.hpp"
+#include "model/step/engine_collective.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
 
 namespace zeroplan::simulator {

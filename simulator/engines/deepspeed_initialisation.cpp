@@ -5,8 +5,8 @@
 
 #include "model/engine/partition.hpp"
 #include "model/engine/transients.hpp"
-#include "model/predict/step_memory.hpp"
 #include "model/releases.hpp"
+#include "model/step/outside_passes.hpp"
 
 namespace zeroplan::simulator {
 namespace {
@@ -26,13 +26,13 @@ bool is_master(const EngineBuffer& buffer) {
 }  // namespace
 
 DeepSpeedInitialisation::DeepSpeedInitialisation(const Plan& plan,
-                                                 const StepWork& work,
+                                                 const ModelGraph& graph,
                                                  const EngineConfig& config,
                                                  ProgramWriter& writer,
                                                  BufferSlots& buffers,
                                                  ModuleFetches* fetches)
     : plan_(plan),
-      work_(work),
+      model_graph_(graph),
       config_(config),
       writer_(writer),
       slots_(buffers),
@@ -76,9 +76,9 @@ std::vector<int> DeepSpeedInitialisation::made_by_parameter(BufferName name) con
 std::vector<std::vector<SlotIndex>> DeepSpeedInitialisation::load_apart() {
   std::vector<std::vector<SlotIndex>> apart;
   const std::vector<int> frozen = made_by_parameter(BufferName::module_parameters);
-  const std::vector<RegisteredBuffer>& registered = work_.graph.registered;
+  const std::vector<RegisteredBuffer>& registered = model_graph_.registered;
   auto buffer = registered.begin();
-  Bytes elsewhere = work_.graph.buffers;
+  Bytes elsewhere = model_graph_.buffers;
   for (std::size_t p = 0; p < plan_.engine_parameters.size(); ++p) {
     const EngineParameter& parameter = plan_.engine_parameters[p];
     if (parameter.trainable) {
@@ -100,8 +100,8 @@ std::vector<std::vector<SlotIndex>> DeepSpeedInitialisation::load_apart() {
 // Registered buffers, and what a pipeline's last stage keeps of earlier micro-batches.
 void DeepSpeedInitialisation::hold_kept(Bytes registered) {
   hold(registered, Purpose::registered_buffers);
-  if (work_.graph.kept_outputs > Bytes::zero()) {
-    hold(work_.graph.kept_outputs, Purpose::kept_outputs);
+  if (model_graph_.kept_outputs > Bytes::zero()) {
+    hold(model_graph_.kept_outputs, Purpose::kept_outputs);
   }
 }
 
@@ -315,13 +315,13 @@ void DeepSpeedInitialisation::write_other(bool zero3) {
   } else {
     // Buffers come with the weights, scales of four bits among them.
     const Bytes weights = outside.load_peak.gpu;
-    if (weights > Bytes::zero()) pass_through(weights + work_.graph.buffers, Purpose::building);
+    if (weights > Bytes::zero()) pass_through(weights + model_graph_.buffers, Purpose::building);
   }
   writer_.mark(Phase::init);
   release_all(parts);
   // Stages 1 to 3 call it while they flatten (stage_1_and_2.py __init__, zero/utils.py defragment).
   if (config_.stage > 0) writer_.empty_cache();
-  hold_kept(work_.graph.buffers);
+  hold_kept(model_graph_.buffers);
   if (zero3) write_partitioned();
   slots_.allocate(BufferLifetime::resident);
   if (fetches_) fetches_->make_secondary_partitions(buffers_);
@@ -329,7 +329,7 @@ void DeepSpeedInitialisation::write_other(bool zero3) {
     gather_for_hooks();
     return;
   }
-  Bytes resident = work_.graph.buffers + work_.graph.kept_outputs;
+  Bytes resident = model_graph_.buffers + model_graph_.kept_outputs;
   for (const EngineBuffer& buffer : buffers_) {
     if (is_made_at_start(buffer)) resident += buffer.bytes;
   }

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "model/engine/buffers.hpp"
+#include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
-#include "model/predict/step_work.hpp"
 #include "simulator/engines/buffer_slots.hpp"
 #include "simulator/engines/module_fetches.hpp"
 #include "simulator/program_writer.hpp"
@@ -19,7 +19,7 @@ class DeepSpeedInitialisation {
  public:
   // All must outlive it. `fetches`: of stage 3, else null.
   DeepSpeedInitialisation(const Plan& plan,
-                          const StepWork& work,
+                          const ModelGraph& graph,
                           const EngineConfig& config,
                           ProgramWriter& writer,
                           BufferSlots& buffers,
@@ -46,7 +46,7 @@ class DeepSpeedInitialisation {
   void release_all(const std::vector<SlotIndex>& slots);
 
   const Plan& plan_;
-  const StepWork& work_;
+  const ModelGraph& model_graph_;
   const EngineConfig& config_;
   ProgramWriter& writer_;
   BufferSlots& slots_;

@@ -4,8 +4,7 @@
 
 #include "model/engine/optimizer_step.hpp"
 #include "model/implementations/embedded_memory.hpp"
-#include "model/predict/generation.hpp"
-#include "model/predict/run_phases.hpp"
+#include "model/step/generation.hpp"
 #include "simulator/engines/deepspeed_initialisation.hpp"
 #include "simulator/engines/micro_steps.hpp"
 
@@ -28,15 +27,15 @@ bool waits_before_micro_steps(const Plan& plan) {
 }
 
 DeepSpeedWriter::DeepSpeedWriter(const Plan& plan,
-                                 const StepWork& work,
+                                 const ModelGraph& graph,
                                  std::span<const ModelGraph> varied,
                                  const EngineConfig& config)
     : plan_(plan),
-      work_(work),
+      model_graph_(graph),
       config_(config),
       writer_(rank_.program),
       tasks_(plan, writer_),
-      graphs_(plan, work.graph, varied, writer_, tasks_, played_micro_batches(plan, config)),
+      graphs_(plan, graph, varied, writer_, tasks_, played_micro_batches(plan, config)),
       communicators_(plan.layout(), writer_),
       streams_(make_streams()),
       reducer_(config, plan.engine_parameters),
@@ -57,7 +56,7 @@ DeepSpeedWriter::DeepSpeedWriter(const Plan& plan,
   const FetchModel model = fetch_model(plan);
   leaves_ = LeafGradients(model);
   fetches_.emplace(plan,
-                   work.graph,
+                   graph,
                    model,
                    config_,
                    writer_,
@@ -90,7 +89,7 @@ void DeepSpeedWriter::write_initialisation() {
     beside_->hold_weights();
   }
   ModuleFetches* fetches = fetches_ ? &*fetches_ : nullptr;
-  DeepSpeedInitialisation(plan_, work_, config_, writer_, buffers_, fetches).write();
+  DeepSpeedInitialisation(plan_, model_graph_, config_, writer_, buffers_, fetches).write();
   rank_.initialisation = writer_.since(begin);
 }
 
@@ -292,7 +291,8 @@ void DeepSpeedWriter::write_pass(const PassStep& pass) {
       },
       [&](std::int32_t parameter, SlotIndex slot) { take_gradient(parameter, slot); });
   if (fetches_ && pass.pass == Pass::backward) {
-    fetches_->release_saved_weights(work_.graph.instances[static_cast<std::size_t>(pass.instance)]);
+    fetches_->release_saved_weights(
+        model_graph_.instances[static_cast<std::size_t>(pass.instance)]);
   }
 }
 

@@ -23,8 +23,8 @@
 
 #include "model/engine/gradient_buckets.hpp"
 #include "model/engine/leaf_gradients.hpp"
+#include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
-#include "model/predict/step_work.hpp"
 #include "simulator/engines/beside_writer.hpp"
 #include "simulator/engines/buffer_slots.hpp"
 #include "simulator/engines/communicators.hpp"
@@ -49,7 +49,7 @@ class DeepSpeedWriter {
   // `config` is the rank's own; `varied`: graphs of micro-batches before the longest
   // (varied_lengths.hpp). All must outlive the writer.
   DeepSpeedWriter(const Plan& plan,
-                  const StepWork& work,
+                  const ModelGraph& graph,
                   std::span<const ModelGraph> varied,
                   const EngineConfig& config);
 
@@ -101,7 +101,7 @@ class DeepSpeedWriter {
   StreamId stream_of(EngineStream stream) const;
 
   const Plan& plan_;
-  const StepWork& work_;
+  const ModelGraph& model_graph_;
   EngineConfig config_;
   RankProgram rank_;
   ProgramWriter writer_;

@@ -13,7 +13,7 @@
 
 #include "model/engine/fetch_coordinator.hpp"
 #include "model/plan/plan.hpp"
-#include "model/predict/module_walk.hpp"
+#include "model/step/module_walk.hpp"
 #include "simulator/engines/communicators.hpp"
 #include "simulator/engines/fetch_writer.hpp"
 #include "simulator/program_writer.hpp"

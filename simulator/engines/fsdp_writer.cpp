@@ -27,15 +27,17 @@ int next_compute(const std::vector<FsdpEvent>& events, std::size_t i) {
 
 }  // namespace
 
-FsdpWriter::FsdpWriter(const Plan& plan, const StepWork& work, std::span<const ModelGraph> varied)
+FsdpWriter::FsdpWriter(const Plan& plan,
+                       const ModelGraph& graph,
+                       std::span<const ModelGraph> varied)
     : plan_(plan),
       config_(plan.fsdp),
-      work_(work),
-      fsdp_(fsdp_work(plan, work.graph)),
+      model_graph_(graph),
+      fsdp_(fsdp_work(plan, graph)),
       buffers_(fsdp_buffers(plan.fsdp, fsdp_.units)),
       writer_(rank_.program),
       tasks_(plan, writer_),
-      graphs_(plan, work.graph, varied, writer_, tasks_),
+      graphs_(plan, graph, varied, writer_, tasks_),
       communicators_(plan.layout(), writer_),
       slots_(fsdp_.units.size()),
       buffer_held_(buffers_.size(), false) {
@@ -82,7 +84,7 @@ void FsdpWriter::write_initialisation() {
   load_whole();
   writer_.mark(Phase::init);
   writer_.allocate(writer_.new_slot(),
-                   work_.graph.buffers,
+                   model_graph_.buffers,
                    kParameters,
                    kComputeStream,
                    Purpose::registered_buffers);

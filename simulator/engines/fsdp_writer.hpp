@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
+#include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
-#include "model/predict/fsdp_work.hpp"
-#include "model/predict/step_work.hpp"
+#include "model/step/fsdp_work.hpp"
 #include "simulator/engines/beside_writer.hpp"
 #include "simulator/engines/buffer_slots.hpp"
 #include "simulator/engines/communicators.hpp"
@@ -25,7 +25,7 @@ class FsdpWriter {
  public:
   // `varied`: graphs of micro-batches before the longest (varied_lengths.hpp). All must outlive the
   // writer.
-  FsdpWriter(const Plan& plan, const StepWork& work, std::span<const ModelGraph> varied);
+  FsdpWriter(const Plan& plan, const ModelGraph& graph, std::span<const ModelGraph> varied);
 
   RankProgram write();
 
@@ -109,7 +109,7 @@ class FsdpWriter {
 
   const Plan& plan_;
   const FsdpConfig& config_;
-  const StepWork& work_;
+  const ModelGraph& model_graph_;
   FsdpWork fsdp_;
   std::vector<EngineBuffer> buffers_;
   std::vector<SlotIndex> loaded_;  // by parameter, until its unit is made; empty: none is there

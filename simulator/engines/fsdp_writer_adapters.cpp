@@ -17,10 +17,10 @@ void FsdpWriter::find_adapters() {
                             std::any_of(fsdp_.units.begin(),
                                         fsdp_.units.end(),
                                         [](const FsdpUnit& unit) { return unit.are_adapters; });
-  adapters_.resize(work_.graph.blocks.size());
+  adapters_.resize(model_graph_.blocks.size());
   if (!has_adapters) return;
   for (std::size_t b = 0; b < adapters_.size(); ++b) {
-    const Block& block = work_.graph.blocks[b];
+    const Block& block = model_graph_.blocks[b];
     std::vector<Adapter>& found = adapters_[b];
     found.resize(block.modules.size());
     for (std::size_t i = 0; i < block.modules.size(); ++i) {
@@ -34,7 +34,7 @@ void FsdpWriter::find_adapters() {
 }
 
 std::vector<FsdpWriter::Adapter>& FsdpWriter::adapters_of(const PassStep& pass) {
-  const BlockInstance& instance = work_.graph.instances[static_cast<std::size_t>(pass.instance)];
+  const BlockInstance& instance = model_graph_.instances[static_cast<std::size_t>(pass.instance)];
   return adapters_[static_cast<std::size_t>(instance.block)];
 }
 

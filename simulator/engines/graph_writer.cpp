@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.hpp"
-#include "model/predict/kernel_workspaces.hpp"
+#include "model/step/kernel_workspaces.hpp"
 
 namespace zeroplan::simulator {
 

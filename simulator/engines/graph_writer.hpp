@@ -9,7 +9,7 @@
 
 #include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
-#include "model/predict/kernel_workspaces.hpp"
+#include "model/step/kernel_workspaces.hpp"
 #include "simulator/program_writer.hpp"
 #include "simulator/task_table.hpp"
 

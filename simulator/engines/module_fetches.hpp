@@ -7,7 +7,7 @@
 #include <span>
 
 #include "model/engine/fetch_coordinator.hpp"
-#include "model/predict/module_walk.hpp"
+#include "model/step/module_walk.hpp"
 #include "simulator/engines/fetch_writer.hpp"
 
 namespace zeroplan::simulator {

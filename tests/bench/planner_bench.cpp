@@ -5,9 +5,9 @@
 #include "base/process_memory.hpp"
 #include "model/implementations/implementations.hpp"
 #include "model/plan/scenario_reader.hpp"
-#include "model/predict/graph_options.hpp"
 #include "model/predict/predict.hpp"
 #include "model/predict/step_work.hpp"
+#include "model/step/graph_options.hpp"
 #include "tuner/fit.hpp"
 #include "tuner/tune.hpp"
 

@@ -6,6 +6,7 @@
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/step_work.hpp"
+#include "model/step/step_graph.hpp"
 #include "simulator/lockstep.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "simulator/simulate.hpp"
@@ -29,14 +30,14 @@ Plan layers_plan(std::int64_t layers, std::int64_t nodes = 1) {
 void write_program(benchmark::State& state) {
   const Plan plan = layers_plan(state.range(0));
   const StepWork work = step_work(plan);
-  for (auto _ : state) benchmark::DoNotOptimize(simulator::write_rank_program(plan, work));
+  for (auto _ : state) benchmark::DoNotOptimize(simulator::write_rank_program(plan, work.graph));
 }
 BENCHMARK(write_program)->Arg(16)->Arg(32)->Arg(64)->Unit(benchmark::kMillisecond);
 
 // One steady step, unfolded, after the run has come to it.
 void play_steady_step(benchmark::State& state) {
   const Plan plan = layers_plan(state.range(0));
-  const simulator::RankProgram rank = simulator::write_rank_program(plan, step_work(plan));
+  const simulator::RankProgram rank = simulator::write_rank_program(plan, step_graph(plan));
   simulator::EventLoop loop(rank.program, {});
   const auto play = [&](const simulator::StepSections& step) {
     for (const simulator::RepeatedSection& part : step.micro_steps) loop.play(part.section);
@@ -54,7 +55,7 @@ BENCHMARK(play_steady_step)->Arg(16)->Arg(32)->Arg(64)->Arg(128)->Unit(benchmark
 
 void simulate_rank_from_start(benchmark::State& state) {
   const Plan plan = layers_plan(32, state.range(0));
-  const simulator::RankProgram rank = simulator::write_rank_program(plan, step_work(plan));
+  const simulator::RankProgram rank = simulator::write_rank_program(plan, step_graph(plan));
   for (auto _ : state) benchmark::DoNotOptimize(simulator::simulate_rank(rank));
 }
 BENCHMARK(simulate_rank_from_start)->Arg(1)->Arg(8)->Arg(128)->Unit(benchmark::kMillisecond);

@@ -26,7 +26,8 @@ void add_programs(const Plan& plan,
                   std::optional<int> rank,
                   Fingerprint& print) {
   if (rank) *rank %= partition_ranks(plan.engine);
-  for (const simulator::PlannedRank& planned : simulator::write_rank_programs(plan, work, rank)) {
+  for (const simulator::PlannedRank& planned :
+       simulator::write_rank_programs(plan, work.graph, rank)) {
     const Fingerprint one = fingerprint(planned.program);
     print.add(one.high);
     print.add(one.low);

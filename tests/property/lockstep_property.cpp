@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/engine/buffers.hpp"
+#include "model/step/step_graph.hpp"
 #include "simulator/engines/deepspeed_writer.hpp"
 #include "simulator/lockstep.hpp"
 #include "simulator/planned_ranks.hpp"
@@ -44,21 +45,21 @@ void for_each_plan(std::uint64_t seed, int scenarios, Check&& check) {
     const Json document = random.scenario(random.between(1, 2));
     INFO(document.dump());
     const Plan plan = resolve(read(document));
-    const StepWork work = step_work(plan);
-    const std::vector<simulator::PlannedRank> ranks = simulator::write_rank_programs(plan, work);
+    const ModelGraph graph = step_graph(plan);
+    const std::vector<simulator::PlannedRank> ranks = simulator::write_rank_programs(plan, graph);
     if (ranks.size() < 2) continue;
     ++found;
-    check(plan, work, ranks);
+    check(plan, graph, ranks);
   }
 }
 
 // Every rank of the job, as its own program.
-std::vector<simulator::PlannedRank> all_ranks(const Plan& plan, const StepWork& work) {
+std::vector<simulator::PlannedRank> all_ranks(const Plan& plan, const ModelGraph& graph) {
   std::vector<simulator::PlannedRank> ranks;
   for (int rank = 0; rank < plan.engine.data_parallel_ranks; ++rank) {
     EngineConfig config = plan.engine;
     config.rank = rank;
-    ranks.push_back({false, simulator::DeepSpeedWriter(plan, work, {}, config).write()});
+    ranks.push_back({false, simulator::DeepSpeedWriter(plan, graph, {}, config).write()});
   }
   return ranks;
 }
@@ -78,9 +79,9 @@ Bytes most_memory(const std::vector<simulator::PlannedRank>& ranks,
 TEST_CASE("the ranks that are simulated do as all ranks of the job do") {
   double sum = 0.0;
   double sum_of_heaviest = 0.0;
-  for_each_plan(81, kScenarios, [&](const Plan& plan, const StepWork& work, const auto& ranks) {
+  for_each_plan(81, kScenarios, [&](const Plan& plan, const ModelGraph& graph, const auto& ranks) {
     const auto runs = together(ranks);
-    const auto every = all_ranks(plan, work);
+    const auto every = all_ranks(plan, graph);
     const auto expected = together(every);
     // Largest of 347 scenarios: 5.2 % less (a bucket with two owners as slow as each other, whose
     // copies cross), 1.8 % more.
@@ -96,7 +97,7 @@ TEST_CASE("the ranks that are simulated do as all ranks of the job do") {
     CHECK(missed < 0.01);  // one of 100 scenarios, 0.8 %
     sum += std::abs(error);
     const double alone =
-        seconds(simulator::simulate_rank(simulator::write_rank_program(plan, work)));
+        seconds(simulator::simulate_rank(simulator::write_rank_program(plan, graph)));
     sum_of_heaviest += std::abs(alone / longest(expected) - 1.0);
   });
   CHECK(sum / kScenarios < 0.002);
@@ -105,9 +106,9 @@ TEST_CASE("the ranks that are simulated do as all ranks of the job do") {
 
 TEST_CASE("one rank that stands in for all takes about their time") {
   double sum = 0.0;
-  for_each_plan(82, kScenarios, [&](const Plan& plan, const StepWork& work, const auto& ranks) {
+  for_each_plan(82, kScenarios, [&](const Plan& plan, const ModelGraph& graph, const auto& ranks) {
     const double error =
-        seconds(simulator::simulate_rank(simulator::write_representative(plan, work))) /
+        seconds(simulator::simulate_rank(simulator::write_representative(plan, graph))) /
             longest(together(ranks)) -
         1.0;
     CHECK(error >= -0.06);
@@ -120,7 +121,7 @@ TEST_CASE("one rank that stands in for all takes about their time") {
 TEST_CASE("ranks in lockstep are never faster than alone, and end together") {
   int slower = 0;
   for_each_plan(
-      83, kScenarios, [&](const Plan&, const StepWork&, std::vector<simulator::PlannedRank> ranks) {
+      83, kScenarios, [&](const Plan&, const ModelGraph&, std::vector<simulator::PlannedRank> ranks) {
         for (simulator::PlannedRank& rank : ranks) {
           // Sharing may put off a kernel to where it shares with less.
           for (simulator::Task& task : rank.program.program.tasks) task.demands = {};
@@ -138,7 +139,7 @@ TEST_CASE("ranks in lockstep are never faster than alone, and end together") {
 }
 
 TEST_CASE("equal ranks of a job take exactly the time of one") {
-  for_each_plan(84, kScenarios, [&](const Plan&, const StepWork&, const auto& ranks) {
+  for_each_plan(84, kScenarios, [&](const Plan&, const ModelGraph&, const auto& ranks) {
     const simulator::RankSimulation alone = simulator::simulate_rank(ranks.front().program);
     const std::vector<simulator::LockstepRank> twins(
         2, simulator::LockstepRank{&ranks.front().program});
@@ -159,8 +160,8 @@ TEST_CASE("micro-steps that are counted give what all of them give, for all rank
     document["workload"]["gradient_accumulation_steps"] = random.between(6, 40);
     INFO(document.dump());
     const Plan plan = resolve(read(document));
-    const StepWork work = step_work(plan);
-    const std::vector<simulator::PlannedRank> ranks = simulator::write_rank_programs(plan, work);
+    const ModelGraph graph = step_graph(plan);
+    const std::vector<simulator::PlannedRank> ranks = simulator::write_rank_programs(plan, graph);
     simulator::SimulationOptions unfolded;
     unfolded.fold = false;
     const auto some = together(ranks);
@@ -176,7 +177,7 @@ TEST_CASE("micro-steps that are counted give what all of them give, for all rank
 }
 
 TEST_CASE("a trace has a process for each rank, whose collectives end together") {
-  for_each_plan(87, kScenarios / 10, [&](const Plan& plan, const StepWork&, const auto& ranks) {
+  for_each_plan(87, kScenarios / 10, [&](const Plan& plan, const ModelGraph&, const auto& ranks) {
     const StepResult result = simulator::simulate(plan, {.other_networks = false});
     const Json trace = parse_json(simulator::record_run(plan, result).trace, "trace").root;
     std::vector<std::string> titles;
@@ -210,7 +211,7 @@ TEST_CASE("a trace has a process for each rank, whose collectives end together")
 
 TEST_CASE("a prediction in lockstep has the memory of the rank that needs the most") {
   int others = 0;
-  for_each_plan(86, kScenarios / 2, [&](const Plan& plan, const StepWork&, const auto& ranks) {
+  for_each_plan(86, kScenarios / 2, [&](const Plan& plan, const ModelGraph&, const auto& ranks) {
     const StepResult result = simulator::simulate(plan, {.other_networks = false});
     const auto runs = together(ranks);
     REQUIRE(result.gpu.rank.has_value());
@@ -230,7 +231,7 @@ TEST_CASE("a prediction in lockstep has the memory of the rank that needs the mo
 
 TEST_CASE("any rank's memory can be asked for, and none has much more than the one that is told") {
   int less = 0;
-  for_each_plan(87, kScenarios / 2, [&](const Plan& plan, const StepWork& work, const auto&) {
+  for_each_plan(87, kScenarios / 2, [&](const Plan& plan, const ModelGraph& graph, const auto&) {
     const StepResult worst = simulator::simulate(plan, {.other_networks = false});
     const int last = static_cast<int>(plan.cluster.total_gpus()) - 1;
     for (const int rank : {0, last / 2, last}) {
@@ -241,7 +242,7 @@ TEST_CASE("any rank's memory can be asked for, and none has much more than the o
       CHECK(asked.fit_probability == worst.fit_probability);
       CHECK(asked.step.total / worst.step.total == Approx(1.0).margin(0.06));
       const auto program =
-          simulator::write_rank_program(plan, work, rank % partition_ranks(plan.engine));
+          simulator::write_rank_program(plan, graph, rank % partition_ranks(plan.engine));
       if (worst.gpu.peak_total.gib() >= 0.5 * worst.gpu.capacity.gib()) continue;
       CHECK(asked.gpu.static_allocated == simulator::simulate_rank(program).static_allocated);
       // Without a requested rank only distinct_ranks() are simulated.

@@ -7,6 +7,7 @@
 #include "model/predict/job_time.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "model/predict/step_work.hpp"
+#include "model/step/step_graph.hpp"
 #include "simulator/least_step_time.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "simulator/simulate.hpp"
@@ -224,8 +225,10 @@ TEST_CASE("the steady step alone takes on the clocks what that of the whole run 
     if (plan.engine.stage == 3 && plan.engine.gradient_accumulation_steps > 1) ++accumulates;
     if (!tuner::startup_refusal(plan).empty() || !simulator::is_simulated(plan)) continue;
     const StepWork work = step_work(plan);
-    const Seconds alone = simulator::least_passes_time(simulator::write_steady_step(plan, work));
-    const Seconds whole = simulator::least_passes_time(simulator::write_representative(plan, work));
+    const Seconds alone =
+        simulator::least_passes_time(simulator::write_steady_step(plan, work.graph));
+    const Seconds whole =
+        simulator::least_passes_time(simulator::write_representative(plan, work.graph));
     CHECK(alone.seconds() == Approx(whole.seconds()).epsilon(1e-9));
     ++walked;
   }
@@ -329,8 +332,8 @@ TEST_CASE("points of equal tails have equal programs") {
       if (!same) continue;
       const Plan plan = space.plan(one);
       const Plan equal = space.plan(other);
-      CHECK(fingerprint(simulator::write_rank_program(plan, step_work(plan))) ==
-            fingerprint(simulator::write_rank_program(equal, step_work(equal))));
+      CHECK(fingerprint(simulator::write_rank_program(plan, step_graph(plan))) ==
+            fingerprint(simulator::write_rank_program(equal, step_graph(equal))));
       const tuner::Evaluated simulated = evaluate(space, one, {});
       const tuner::Evaluated simulated_equal = evaluate(space, other, {});
       CHECK(simulated.step == simulated_equal.step);

@@ -6,6 +6,7 @@
 
 #include "model/engine/buffers.hpp"
 #include "model/predict/predict.hpp"
+#include "model/step/step_graph.hpp"
 #include "simulator/lockstep.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "simulator/rank_simulation.hpp"
@@ -29,8 +30,8 @@ struct Simulated {
 Simulated simulated(const Json& document) {
   Simulated result;
   result.plan = resolve(read(document));
-  const StepWork work = step_work(result.plan);
-  result.rank = simulator::write_rank_program(result.plan, work);
+  const ModelGraph graph = step_graph(result.plan);
+  result.rank = simulator::write_rank_program(result.plan, graph);
   result.simulation = simulator::simulate_rank(result.rank);
   return result;
 }
@@ -173,9 +174,9 @@ TEST_CASE("the throughput timer keeps the host from running ahead of a micro-ste
     document["ds_config"]["timers"] =
         Json::object({{"throughput", Json::object({{"synchronized", false}})}});
     const auto seconds = [](const Plan& plan) {
-      const StepWork work = step_work(plan);
+      const ModelGraph graph = step_graph(plan);
       const simulator::TimeAccount step =
-          simulator::simulate_rank(simulator::write_rank_program(plan, work)).step;
+          simulator::simulate_rank(simulator::write_rank_program(plan, graph)).step;
       return step.end - step.begin;
     };
     const double with = seconds(timed);

@@ -8,6 +8,7 @@
 #include "base/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
+#include "model/step/step_graph.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "simulator/work_count.hpp"
 #include "tests/catch.hpp"
@@ -28,7 +29,7 @@ std::vector<Run> kept_runs() {
   for (std::string line; std::getline(lines, line);) {
     const Json document = parse_json(line, "work.jsonl").root;
     const Plan plan = resolve(parse_scenario(*document.find("scenario"), "work.jsonl"));
-    const simulator::RankProgram rank = simulator::write_rank_program(plan, step_work(plan), 0);
+    const simulator::RankProgram rank = simulator::write_rank_program(plan, step_graph(plan), 0);
     runs.push_back({document.find("id")->as_string(),
                     simulator::work_from_json(*document.find("work")),
                     simulator::count_work(rank.program, rank.steady),

@@ -8,6 +8,7 @@
 #include "model/cost/nvme.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/step_traffic.hpp"
+#include "model/step/step_graph.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "simulator/recording.hpp"
 #include "simulator/simulate.hpp"
@@ -115,7 +116,7 @@ TEST_CASE("a simulated step reads and writes the analytic estimate's bytes") {
     const Plan plan = c.plan();
     const StepWork work = step_work(plan);
     const StepTraffic traffic = step_traffic(plan, work);
-    const simulator::RankProgram rank = simulator::write_rank_program(plan, work);
+    const simulator::RankProgram rank = simulator::write_rank_program(plan, work.graph);
     INFO("cluster " << c.cluster << ", states " << c.states << ", weights " << c.weights
                     << ", in cpu " << c.max_in_cpu << c.more);
     REQUIRE(traffic.nvme_write > Bytes::zero());
@@ -129,7 +130,7 @@ TEST_CASE("a simulated step reads and writes the analytic estimate's bytes") {
 TEST_CASE("weights that fit into max_in_cpu are not swapped at all") {
   const Case c{.states = "cpu", .max_in_cpu = 1'000'000'000};
   const Plan plan = c.plan();
-  const simulator::RankProgram rank = simulator::write_rank_program(plan, step_work(plan));
+  const simulator::RankProgram rank = simulator::write_rank_program(plan, step_graph(plan));
   CHECK(seconds_of(rank, "NVMe read") == 0.0);
   CHECK(seconds_of(rank, "NVMe write") == 0.0);
   Case in_cpu = c;

@@ -2,7 +2,7 @@
 """Configurations whose micro-batches have different lengths, as lines for scripts/rehearse_matrix.py: lengths_lines.py > LINES.jsonl
 
 Samples are lognormal, cut at the sequence length. Each run sees 32 micro-batches in the order that zeroplan takes
-(model/predict/sample_lengths.hpp padded_lengths) and then micro-batches of the longest length.
+(model/step/sample_lengths.hpp padded_lengths) and then micro-batches of the longest length.
 """
 import json
 import math

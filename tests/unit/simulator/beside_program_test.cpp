@@ -9,7 +9,8 @@
 #include "base/json.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
-#include "model/predict/module_walk.hpp"
+#include "model/step/module_walk.hpp"
+#include "model/step/step_graph.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "tests/catch.hpp"
 
@@ -36,7 +37,7 @@ Plan plan_of(const std::string& zero, const std::string& workload, const std::st
 constexpr const char* kNow = R"({"torch": "2.11.0", "transformers": "5.17.0", "trl": "1.16.0"})";
 
 simulator::RankProgram program_of(const Plan& plan) {
-  return simulator::write_rank_program(plan, step_work(plan));
+  return simulator::write_rank_program(plan, step_graph(plan));
 }
 
 struct Counts {

@@ -5,6 +5,7 @@
 
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
+#include "model/step/step_graph.hpp"
 #include "simulator/lockstep.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "simulator/rank_simulation.hpp"
@@ -68,7 +69,7 @@ Gathers gathers_of(const simulator::RankProgram& rank) {
 }
 
 simulator::RankProgram program_of(const Plan& plan) {
-  return simulator::write_rank_program(plan, step_work(plan));
+  return simulator::write_rank_program(plan, step_graph(plan));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "model/plan/scenario_reader.hpp"
+#include "model/step/step_graph.hpp"
 #include "simulator/lockstep.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "tests/catch.hpp"
@@ -36,7 +37,7 @@ simulator::RankProgram program_of(const char* workload, const char* zero, const 
       "zero_optimization": )" +
                            zero + R"(}, "software": )" + software + "}";
   const Plan plan = resolve(parse_scenario(parse_json(text, "test")));
-  return simulator::write_rank_program(plan, step_work(plan));
+  return simulator::write_rank_program(plan, step_graph(plan));
 }
 
 }  // namespace

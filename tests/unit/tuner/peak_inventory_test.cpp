@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "model/plan/scenario_reader.hpp"
+#include "model/step/step_graph.hpp"
 #include "simulator/lockstep.hpp"
 #include "simulator/planned_ranks.hpp"
 #include "simulator/rank_simulation.hpp"
@@ -33,12 +34,12 @@ Plan plan_of(const char* config, std::int64_t accumulation = 1) {
 
 struct Walked {
   Plan plan;
-  StepWork work;
+  ModelGraph graph;
   simulator::RankProgram rank;
   explicit Walked(Plan made)
       : plan(std::move(made)),
-        work(step_work(plan)),
-        rank(simulator::write_rank_program(plan, work)) {}
+        graph(step_graph(plan)),
+        rank(simulator::write_rank_program(plan, graph)) {}
 };
 
 }  // namespace
@@ -47,7 +48,7 @@ namespace {
 
 void check_sums(const Walked& run) {
   const tuner::PeakInventory peak =
-      tuner::PeakInventoryBuilder(run.plan, run.work, run.rank).at_peak();
+      tuner::PeakInventoryBuilder(run.plan, run.graph, run.rank).at_peak();
   const simulator::RankSimulation simulation = simulator::simulate_rank(run.rank);
   // The allocator leaves small rests at a block and counts them, the walk does not.
   constexpr double kRests = 0.01;
@@ -85,7 +86,7 @@ TEST_CASE("every allocation says what it is for, under every engine") {
   const auto check = [](const char* workload, const char* config) {
     INFO(workload << (config != nullptr ? config : ""));
     const Walked run(plan_of_workload(workload, config));
-    const tuner::PeakInventoryBuilder held(run.plan, run.work, run.rank);
+    const tuner::PeakInventoryBuilder held(run.plan, run.graph, run.rank);
     const std::vector<simulator::Instruction>& code = run.rank.program.code;
     for (std::size_t i = 0; i < code.size(); ++i) {
       if (code[i].opcode != simulator::Opcode::allocate) continue;
@@ -126,7 +127,7 @@ TEST_CASE("an engine's buffers are found by name, with their knob") {
       R"({"bf16": {"enabled": true},
           "zero_optimization": {"stage": 3, "reduce_bucket_size": 300000000}})"));
   const tuner::PeakInventory peak =
-      tuner::PeakInventoryBuilder(run.plan, run.work, run.rank).at_peak();
+      tuner::PeakInventoryBuilder(run.plan, run.graph, run.rank).at_peak();
   const auto found =
       std::find_if(peak.held.begin(), peak.held.end(), [](const tuner::HeldSort& one) {
         return one.sort.name == "ipg_buckets[dtype].buffer";
@@ -138,7 +139,7 @@ TEST_CASE("an engine's buffers are found by name, with their knob") {
 
 TEST_CASE("an allocation is found by the size of its segment, and another size finds none") {
   const Walked run(plan_of(R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})"));
-  const tuner::PeakInventoryBuilder held(run.plan, run.work, run.rank);
+  const tuner::PeakInventoryBuilder held(run.plan, run.graph, run.rank);
   // The fp32 logits of 512 tokens: 512 * 50257 * 4 bytes = 98.2 MiB, in segments of 2 MiB 100.
   const std::vector<tuner::SizeMatch> matches = held.matches({Bytes::mib(100), Bytes::zero(), {}});
   REQUIRE_FALSE(matches.empty());
@@ -150,7 +151,7 @@ TEST_CASE("an allocation is found by the size of its segment, and another size f
 
 TEST_CASE("the match nearest to what was allocated comes first") {
   const Walked run(plan_of(R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})"));
-  const tuner::PeakInventoryBuilder held(run.plan, run.work, run.rank);
+  const tuner::PeakInventoryBuilder held(run.plan, run.graph, run.rank);
   const tuner::SizeQuestion any{Bytes::mib(100), Bytes::zero(), {}};
   const std::vector<tuner::SizeMatch> matches = held.matches(any);
   REQUIRE(matches.size() > 1);

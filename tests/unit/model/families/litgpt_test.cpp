@@ -9,8 +9,8 @@
 #include "model/implementations/implementations.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
-#include "model/predict/graph_options.hpp"
 #include "model/predict/predict.hpp"
+#include "model/step/graph_options.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;

@@ -3,9 +3,9 @@
 
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
-#include "model/predict/graph_options.hpp"
 #include "model/predict/predict.hpp"
 #include "model/predict/step_work.hpp"
+#include "model/step/graph_options.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;

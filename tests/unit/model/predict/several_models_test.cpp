@@ -6,10 +6,10 @@
 #include "model/plan/beside.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/plan/trainer.hpp"
-#include "model/predict/generation.hpp"
 #include "model/predict/io_run_phases.hpp"
 #include "model/predict/predict.hpp"
 #include "model/predict/run_phases.hpp"
+#include "model/step/generation.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
 

@@ -4,10 +4,10 @@
 #include "model/implementations/implementations.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
-#include "model/predict/graph_options.hpp"
 #include "model/predict/predict.hpp"
 #include "model/predict/step_traffic.hpp"
 #include "model/predict/step_work.hpp"
+#include "model/step/graph_options.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
 

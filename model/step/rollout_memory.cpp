@@ -1,4 +1,4 @@
-#include "model/predict/rollout_memory.hpp"
+#include "model/step/rollout_memory.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "model/predict/kernel_workspaces.hpp"
+#include "model/step/kernel_workspaces.hpp"
 
 #include <algorithm>
 #include <array>

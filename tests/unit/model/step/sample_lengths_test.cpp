@@ -1,12 +1,12 @@
 // Lengths of samples and of micro-batches that are padded to their longest one.
-#include "model/predict/sample_lengths.hpp"
+#include "model/step/sample_lengths.hpp"
 
 #include <algorithm>
 #include <numeric>
 
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/step_work.hpp"
-#include "model/predict/varied_lengths.hpp"
+#include "model/step/varied_lengths.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
 

@@ -1,10 +1,10 @@
-#include "model/predict/varied_lengths.hpp"
+#include "model/step/varied_lengths.hpp"
 
 #include <algorithm>
 #include <optional>
 
-#include "model/predict/sample_lengths.hpp"
-#include "model/predict/step_work.hpp"
+#include "model/step/sample_lengths.hpp"
+#include "model/step/step_graph.hpp"
 
 namespace zeroplan {
 namespace {

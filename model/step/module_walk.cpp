@@ -1,4 +1,4 @@
-#include "model/predict/module_walk.hpp"
+#include "model/step/module_walk.hpp"
 
 #include "model/plan/trainer.hpp"
 #include "model/releases.hpp"

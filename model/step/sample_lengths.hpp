@@ -15,7 +15,7 @@ namespace zeroplan {
 //   mean alone            exponential: of all distributions with that mean it assumes least
 // Longer ones are cut at S, as tokenizers truncate them, or dropped. A mean without a deviation is
 // that of what is left, one with a deviation that of the samples as they are.
-// Checked by tests/unit/model/predict/sample_lengths_test.cpp and
+// Checked by tests/unit/model/step/sample_lengths_test.cpp and
 // tests/unit/model/predict/job_time_test.cpp.
 class SampleLengths {
  public:

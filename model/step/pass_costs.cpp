@@ -1,4 +1,4 @@
-#include "model/predict/pass_costs.hpp"
+#include "model/step/pass_costs.hpp"
 
 #include "model/cost/host_time.hpp"
 

@@ -1,6 +1,6 @@
 // The order in which stage 3's hooks see modules when a block is recomputed, and what is gathered
 // for that.
-#include "model/predict/module_walk.hpp"
+#include "model/step/module_walk.hpp"
 
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/gather_timeline.hpp"
-#include "model/predict/graph_options.hpp"
+#include "model/step/graph_options.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;

@@ -1,13 +1,13 @@
 // Sources: TRL 1.16.0 trainer/grpo_trainer.py, generation/vllm_generation.py, models/utils.py
 // (unwrap_model_for_generation, prepare_deepspeed); transformers 5.17 generation/utils.py _sample,
 // cache_utils.py DynamicLayer.update.
-#include "model/predict/generation.hpp"
+#include "model/step/generation.hpp"
 
 #include <algorithm>
 
 #include "model/engine/partition.hpp"
 #include "model/plan/trainer.hpp"
-#include "model/predict/rollout_memory.hpp"
+#include "model/step/rollout_memory.hpp"
 
 namespace zeroplan {
 

@@ -1,4 +1,4 @@
-#include "model/predict/fsdp_work.hpp"
+#include "model/step/fsdp_work.hpp"
 
 namespace zeroplan {
 

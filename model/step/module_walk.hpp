@@ -42,7 +42,7 @@ class ModuleWalk {
   // _StopRecomputationError; torch/nn/modules/module.py runs only hooks with always_call). Where
   // the checkpoint is inside the layer's hooks, the layer's backward begins before either kind, and
   // a recomputation does not enter the layer. Checked by
-  // tests/unit/model/predict/module_walk_test.cpp against the rule of
+  // tests/unit/model/step/module_walk_test.cpp against the rule of
   // tests/engine/module_calls.hpp.
   template <typename OnModule>
   void follow(const PassStep& pass, const Event& event, OnModule&& on_module) {

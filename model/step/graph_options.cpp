@@ -1,12 +1,12 @@
-#include "model/predict/graph_options.hpp"
+#include "model/step/graph_options.hpp"
 
 #include <algorithm>
 
 #include "model/implementations/loss_chunks.hpp"
 #include "model/plan/beside.hpp"
 #include "model/plan/trainer.hpp"
-#include "model/predict/kernel_workspaces.hpp"
 #include "model/releases.hpp"
+#include "model/step/kernel_workspaces.hpp"
 
 namespace zeroplan {
 namespace {

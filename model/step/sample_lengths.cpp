@@ -1,4 +1,4 @@
-#include "model/predict/sample_lengths.hpp"
+#include "model/step/sample_lengths.hpp"
 
 #include <algorithm>
 #include <cmath>
