@@ -12,6 +12,7 @@
 #include "base/described.hpp"
 #include "base/diagnostic.hpp"
 #include "model/families/traced_block_reader.hpp"
+#include "model/families/traced_slots.hpp"
 
 namespace zeroplan {
 namespace {
@@ -141,9 +142,6 @@ class Checker {
         }
       }
       for (const SlotUse& use : block.gives) {
-        if (given[static_cast<std::size_t>(use.slot)]) {
-          reader_.problem(at, "each slot given once", phrase("slot {} again", use.slot));
-        }
         given[static_cast<std::size_t>(use.slot)] = true;
       }
       if (i == 0 && block.input >= 0)
@@ -467,6 +465,7 @@ Model read_traced_document(const Json& document,
   }
   read_calls(reader, *document.find("calls"), graph);
   reader.throw_problems();
+  separate_slots(graph);
   Checker(reader, model, graph).check();
   model.shape = read_shape(reader, document, model);
   reader.throw_problems();

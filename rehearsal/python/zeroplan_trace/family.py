@@ -440,14 +440,15 @@ class Class:
         return modules[0] != modules[1]
 
     def layers(self):
-        """As few as show every kind that the class has by its defaults, twice where there are so many: the last may be another."""
+        """As few as show every kind that the class has by its defaults, twice where there are so many (the last may be another), and whatever follows it."""
         def kinds(config):
             values = self.flat(config)
             count = values[self.layers_key]
             lists = {key: list(map(str, value)) for key, value in values.items() if isinstance(value, list) and len(value) == count}
-            return {key: {(kind, value.count(kind) > 1) for kind in value} for key, value in lists.items()}
+            layers = list(zip(*lists.values()))
+            return {key: {(kind, value.count(kind) > 1) for kind in value} for key, value in lists.items()}, set(zip(layers, layers[1:]))
 
-        usual = kinds(self.usual_config())
+        usual = kinds(self.config({}) if self.repeated else self.usual_config())
         for count in range(3, 17):
             try:
                 if kinds(self.config({self.layers_key: count})) == usual:
@@ -552,7 +553,7 @@ class Variant:
         if not is_size(key, value):
             return None
         if is_first(key) or is_period(key) and value == 1:  # layers of both kinds
-            return (1 if is_first(key) else 2,)
+            return (1 if is_first(key) and not self.known.repeated else 2,)
         return sizes if value > 0 or key == self.known.kv_key else None
 
     def changed(self, changes):

@@ -11,6 +11,7 @@ from .problem import Problem
 def folded(graph, config, base, layers_key, stacks=()):
     """Layers of one kind stand once: a kind is what a layer's modules and calls are. `stacks`: other numbers of layers. Returns the kinds of each
     stack that runs by its number, too."""
+    put_slots_again(graph)
     called, kinds_of = called_layers(graph), {}
     for key in (layers_key, *stacks):
         mark = {"layers": True} if key == layers_key else {"stack": key}
@@ -28,6 +29,31 @@ def folded(graph, config, base, layers_key, stacks=()):
     if called:
         raise Problem("numbers of layers in the config", "none of %s" % dict(called), "")
     return graph, kinds_of
+
+
+def put_slots_again(graph):
+    """A slot is given again when its last user has run: what layers pass on to some that follow has one slot, however many times they do."""
+    taken = {slot: i for i, call in enumerate(graph["calls"]) for slot, _ in graph["blocks"][call["block"]].get("takes", ())}
+    names, free, blocks = {}, [], []
+    graph["slots"] = 0
+    for i, call in enumerate(graph["calls"]):
+        block = dict(graph["blocks"][call["block"]])
+        takes, gives = block.get("takes", ()), block.get("gives", ())
+        if takes:
+            block["takes"] = [[names[slot], tensor] for slot, tensor in takes]
+        free.extend(sorted(names.pop(slot) for slot, _ in takes if taken[slot] == i))
+        for slot, _ in gives:
+            names[slot] = min(free, default=graph["slots"])
+            if free:
+                free.remove(names[slot])
+            else:
+                graph["slots"] += 1
+        if gives:
+            block["gives"] = [[names[slot], tensor] for slot, tensor in gives]
+        if block not in blocks:
+            blocks.append(block)
+        call["block"] = blocks.index(block)
+    graph["blocks"] = blocks
 
 
 def running(graph):
@@ -123,10 +149,12 @@ def _marked(rows, is_layers, mark):
 
 def _facts(config, base, count):
     """What a config says of each layer: in its lists, by a number of layers that come first ("<key"; "<1": the first one, ">1": the last), by a
-    period ("%key": its last, "^key": its first), by whether it is the last of its value in a list ("$key"), by whether a list has its number ("@key")."""
+    period ("%key": its last, "^key": its first), by whether it is the last of its value in a list ("$key"), by what a list says of the next layer ("+key"; "": none),
+    by whether a list has its number ("@key")."""
     facts = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == count}
     for key in list(facts):
         facts["$" + key] = [value not in facts[key][i + 1:] for i, value in enumerate(facts[key])]
+        facts["+" + key] = [*facts[key][1:], ""]
     for key in sorted(base):
         if is_first(key) and is_size(key, base[key]):
             facts["<" + key] = [i < base[key] for i in range(count)]
@@ -156,15 +184,15 @@ def holds(rule, kind_of, config, base, count):
 
 
 def by_keys(rules):
-    """Of several rules those by what a config says, where there are some; not by which layer is the last."""
-    return [rule for rule in rules if not any(key[0] == "$" or key[1:] == "1" for key in rule["by"])] or rules
+    """Of several rules those by what a config says of the layer itself, where there are some; not by which layer is the last, nor by the next one."""
+    return [rule for rule in rules if not any(key[0] in "$+" or key[1:] == "1" for key in rule["by"])] or rules
 
 
 def _rules(kind_of, facts):
     """Which layer is of which kind, by as few of the facts as tell it."""
     if len(set(kind_of)) == 1:
         return [{"by": [], "values": []}]
-    lists = sorted(key for key in facts if key[0] not in "<>%^$@")
+    lists = sorted(key for key in facts if key[0] not in "<>%^$+@")
     rules = []
     for number in (1, 2, 3):
         for keys in itertools.combinations(lists + sorted(key for key in facts if key not in lists), number):
