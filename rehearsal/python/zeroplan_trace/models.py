@@ -104,7 +104,7 @@ def from_transformers(name, options):
 
 
 # Kinds of layers whose cache is more than keys and values.
-_WITH_STATES = {"linear_attention", "hybrid", "hybrid_sliding"}
+_WITH_STATES = {"linear_attention", "hybrid", "hybrid_sliding", "deepseek_sparse_attention", "qwen_sparse_attention"}
 
 
 def of_config(config, options, folder=""):
