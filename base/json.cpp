@@ -178,6 +178,8 @@ struct Relaxed {
 
 std::size_t end_of_string(std::string_view text, std::size_t open) {
   std::size_t i = open + 1;
+  const std::size_t close = std::min(text.find('"', i), text.size());
+  if (text.substr(i, close - i).find('\\') == std::string_view::npos) return close;
   while (i < text.size() && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
   return std::min(i, text.size());
 }
@@ -212,7 +214,7 @@ Relaxed relax(std::string_view text, const JsonOptions& options) {
       result.text[comma] = ' ';
       result.had_trailing_commas = true;
       comma = kNone;
-    } else if (std::strchr(" \t\r\n", c) == nullptr) {
+    } else if (c != ' ' && c != '\t' && c != '\r' && c != '\n') {
       comma = kNone;
     }
   }
@@ -296,7 +298,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
       refused = Refused::long_key;
       return false;
     }
-    if (!keys_.back().insert(name).second && duplicates.size() < kMostDuplicates) {
+    if (is_repeated(name) && duplicates.size() < kMostDuplicates) {
       duplicates.push_back({pointer() + "/" + pointer_token(name), here().line});
     }
     open_.back()->members().emplace_back(std::move(name), Json());
@@ -319,6 +321,22 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 
  private:
   static constexpr std::size_t kMostDuplicates = 100;
+
+  // Whether the open object has a member of that name. Its names are a set where they are many.
+  bool is_repeated(const std::string& name) {
+    constexpr std::size_t kFew = 16;
+    const std::vector<Json::Member>& members = open_.back()->members();
+    if (members.size() < kFew) {
+      return std::any_of(members.begin(), members.end(), [&](const Json::Member& member) {
+        return member.first == name;
+      });
+    }
+    std::unordered_set<std::string>& names = keys_.back();
+    if (names.empty()) {
+      for (const Json::Member& member : members) names.insert(member.first);
+    }
+    return !names.insert(name).second;
+  }
 
   // Line and column of the end of what was read last.
   Position here() {

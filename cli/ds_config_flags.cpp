@@ -15,7 +15,7 @@ constexpr const char* kSaidByFlags = "command line";
 // several.
 std::optional<Knob> only_knob(const std::string& key) {
   std::optional<Knob> found;
-  for (const KnobRow& row : kKnobs) {
+  for (const KnobRow& row : knob_rows()) {
     if (!row.pointer.ends_with("/" + key)) continue;
     if (found) return std::nullopt;
     found = row.id;

@@ -1,5 +1,5 @@
-// The table of releases: what stands in release_rows_*.hpp, asked by name. Whether a release does
-// something, code asks `acts` (release_rule.hpp).
+// The table of releases: what stands in configs/release_rules.json, asked by name. Whether a
+// release does something, code asks `acts` (release_rule.hpp).
 #pragma once
 
 #include <span>

@@ -3,11 +3,11 @@
 //
 // Code asks `acts(rule, release)`, or `acts(rule)` of what carries its releases (EngineConfig,
 // GraphOptions, Software), and compares no numbers itself. A new difference is one name here and
-// one row in release_rows_*.hpp, with the releases it holds for and where that was seen. Four
-// tables keep releases of their own, and for the same reason as data: knobs.hpp (which keys a
-// release reads, and their defaults), configs/software.json (what was installed together; models'
-// classes), software.cpp (which releases of DeepSpeed were read) and allocator_options.cpp (what a
-// release reads in PYTORCH_CUDA_ALLOC_CONF).
+// one row in configs/release_rules.json, with the releases it holds for and where that was seen.
+// Four tables keep releases of their own, and for the same reason as data: configs/knobs.json
+// (which keys a release reads, and their defaults), configs/software.json (what was installed
+// together; models' classes), software.cpp (which releases of DeepSpeed were read) and
+// allocator_options.cpp (what a release reads in PYTORCH_CUDA_ALLOC_CONF).
 #pragma once
 
 #include <string_view>
@@ -16,7 +16,8 @@
 
 namespace zeroplan {
 
-// Each row of release_rows_*.hpp, which says what it is. Names say what a release that acts does.
+// Each row of configs/release_rules.json, which says what it is. Names say what a release that acts
+// does.
 enum class ReleaseRule : std::uint8_t {
   // --- DeepSpeed: when stage 3 gathers and releases weights ---
   resets_trace_in_forward,

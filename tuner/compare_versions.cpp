@@ -43,7 +43,7 @@ std::vector<Difference> differences(const ReleaseSet& older,
   }
   if (!deepspeed) return found;
   const int stage = static_cast<int>(written.integer(Knob::zero_stage).value_or(0));
-  for (const KnobRow& row : kKnobs) {
+  for (const KnobRow& row : knob_rows()) {
     if (written.is_set(row.id)) continue;
     const KnobValue before = default_value(row.id, stage, older.deepspeed);
     const KnobValue after = default_value(row.id, stage, newer.deepspeed);

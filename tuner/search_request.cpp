@@ -52,7 +52,7 @@ bool ends_with_parts(std::string_view pointer, std::string_view parts) {
 // alone where there are any, then those of the ZeRO section.
 std::vector<Knob> rows_named(const std::string& parts) {
   std::vector<Knob> exact, in_zero, others;
-  for (const KnobRow& row : kKnobs) {
+  for (const KnobRow& row : knob_rows()) {
     const auto matches = [&](std::string_view pointer) { return ends_with_parts(pointer, parts); };
     const bool alias = std::any_of(row.aliases.begin(), row.aliases.end(), [&](const KnobAlias& a) {
       return a.kind == AliasKind::alternative && matches(a.pointer);
@@ -116,7 +116,7 @@ class RequestReader {
     }
     std::vector<std::string_view> names;
     for (const WorkloadName& known : kWorkloadNames) names.push_back(known.name);
-    for (const KnobRow& row : kKnobs) {
+    for (const KnobRow& row : knob_rows()) {
       if (row.modelled) names.push_back(last_part(row.pointer));
     }
     const Phrase hint = did_you_mean(name, names);

@@ -211,7 +211,7 @@ void SearchSpace::add_strategy(const Strategy& strategy, const SearchRequest& re
   space.cost = (strategy.stage != 0 ? 1 : 0) + static_cast<int>(kMostAxes) * offload_of(strategy);
   for (const KnobRole role :
        {KnobRole::step, KnobRole::other, KnobRole::gather, KnobRole::reduce}) {
-    for (const KnobRow& row : kKnobs) {
+    for (const KnobRow& row : knob_rows()) {
       if (is_batch_key(row.id) || is_strategy_key(row.id) || row.role != role) continue;
       const bool asked = request.knobs.contains(row.id);
       if (!asked && search_grid(row.id).empty()) continue;

@@ -134,7 +134,7 @@ double measured(const StepResult& result, Measure measure) {
 std::vector<Variation> moves_of(const Plan& base) {
   std::vector<Variation> moves;
   if (runs_deepspeed(base.workload)) {
-    for (const KnobRow& row : kKnobs) {
+    for (const KnobRow& row : knob_rows()) {
       if (!acts(row, base)) continue;
       for (const Json& value : points(row, value_of(base, row.id))) {
         if (!is_possible(row.id, knob_value(row.id, value), base.cluster)) continue;

@@ -77,7 +77,7 @@ void add_bucket_defaults(const Strategy& strategy, DsConfig& config) {
 
 std::vector<Knob> offload_knobs() {
   std::vector<Knob> knobs;
-  for (const KnobRow& row : kKnobs) {
+  for (const KnobRow& row : knob_rows()) {
     const bool offload = row.pointer.find("/offload_param/") != std::string_view::npos ||
                          row.pointer.find("/offload_optimizer/") != std::string_view::npos;
     if (offload) knobs.push_back(row.id);

@@ -9,31 +9,14 @@
 
 #include "base/check.hpp"
 #include "base/embedded.hpp"
+#include "base/enum_names.hpp"
 #include "base/json.hpp"
 
 namespace zeroplan {
 namespace {
 
-// "pcie_copy_efficiency" for Coefficient::pcie_copy_efficiency; by the compiler's text of the
-// function, which GCC and clang end with "V = namespace::Enum::name" and "]" or ";".
-template <auto V>
-consteval std::string_view enumerator_name() {
-  std::string_view text = __PRETTY_FUNCTION__;
-  text.remove_prefix(text.find("V = ") + 4);
-  text = text.substr(0, text.find_first_of(";]"));
-  return text.substr(text.rfind(':') + 1);
-}
-
-// The names of the first `Count` enumerators, which are numbered from 0.
-template <typename Enum, std::size_t Count>
-consteval std::array<std::string_view, Count> enumerator_names() {
-  return []<std::size_t... I>(std::index_sequence<I...>) {
-    return std::array{enumerator_name<static_cast<Enum>(I)>()...};
-  }
-  (std::make_index_sequence<Count>());
-}
-
-constexpr auto kNames = enumerator_names<Coefficient, kCoefficientCount>();
+constexpr auto kNames = enumerator_names<Coefficient>();
+static_assert(kNames.names.size() == kCoefficientCount);
 
 // profiles/coefficients.json, whose texts the rows point into.
 class Table {
@@ -66,16 +49,16 @@ class Table {
     return member(object, key).as_string();
   }
   static Coefficient id_of(std::string_view name) {
-    const auto* const found = std::find(kNames.begin(), kNames.end(), name);
-    ZP_CHECK(found != kNames.end(), "profiles/coefficients.json: " + std::string(name));
-    return static_cast<Coefficient>(found - kNames.begin());
+    const std::optional<Coefficient> found = find(kNames, name);
+    ZP_CHECK(found.has_value(), "profiles/coefficients.json: " + std::string(name));
+    return *found;
   }
 
   CoefficientInfo row(std::size_t i) const {
-    const Json& said = member(member(document_, "coefficients"), kNames[i]);
+    const Json& said = member(member(document_, "coefficients"), kNames.names[i]);
     const std::vector<Json>& bounds = member(said, "bounds").items();
     return {static_cast<Coefficient>(i),
-            kNames[i],
+            kNames.names[i],
             text(said, "unit"),
             member(said, "value").as_number(),
             member(said, "relative_sd").as_number(),

@@ -2,7 +2,8 @@
 // tokens, and from them to a loss. N tokens are scored, of T; h hidden, V vocabulary.
 //
 // Sources: TRL's trainer/utils.py (selective_log_softmax, entropy_from_logits, add_fused_lm_head),
-// kernels/chunked_logprob.py, trainer/dpo_trainer.py, of the releases of release_rows_trl.hpp.
+// kernels/chunked_logprob.py, trainer/dpo_trainer.py, of the releases of
+// configs/release_rules.json.
 #include "model/implementations/hf_scores.hpp"
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "base/check.hpp"
@@ -88,6 +89,19 @@ void DsConfig::set(Knob knob, KnobValue value) {
   values_.insert_or_assign(knob, std::move(value));
 }
 
+std::vector<std::pair<Knob, const KnobValue&>> DsConfig::values() const {
+  std::vector<std::pair<Knob, const KnobValue&>> ordered;
+  ordered.reserve(values_.size());
+  const auto without_name = values_.lower_bound(first_without_name());
+  std::merge(values_.begin(),
+             without_name,
+             without_name,
+             values_.end(),
+             std::back_inserter(ordered),
+             [](const auto& a, const auto& b) { return is_before(a.first, b.first); });
+  return ordered;
+}
+
 bool operator==(const DsConfig& a, const DsConfig& b) {
   return a.values_ == b.values_ &&
          std::is_permutation(
@@ -114,7 +128,7 @@ DsConfig for_trainer(const DsConfig& config) {
                                   Knob::fp16_enabled,
                                   Knob::bf16_enabled};
   DsConfig result = config;
-  for (const KnobRow& row : kKnobs) {
+  for (const KnobRow& row : knob_rows()) {
     if (row.trainer_owned && config.is_set(row.id)) result.set_auto(row.id);
   }
   for (const Knob knob : kAlways) result.set_auto(knob);

@@ -59,7 +59,7 @@ class DsConfig {
   void unset(Knob knob) { values_.erase(knob); }
 
   // All that is set, in the order of the table.
-  const std::map<Knob, KnobValue>& values() const { return values_; }
+  std::vector<std::pair<Knob, const KnobValue&>> values() const;
   const std::vector<UnknownKey>& unknown() const { return unknown_; }
   void add_unknown(UnknownKey key) { unknown_.push_back(std::move(key)); }
 

@@ -167,7 +167,7 @@ class Reader {
   template <typename Matches>
   static std::string only_knob(Matches matches) {
     std::string_view found;
-    for (const KnobRow& row : kKnobs) {
+    for (const KnobRow& row : knob_rows()) {
       // Nobody means Apex today: fp16.opt_level is a leftover.
       const bool apex = row.pointer.starts_with("/amp/");
       if (apex || !matches(row.pointer.substr(row.pointer.rfind('/') + 1))) continue;

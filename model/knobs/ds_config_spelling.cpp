@@ -139,7 +139,7 @@ Phrase expectation(const KnobRow& row) {
     case KnobType::text:
       if (row.allowed.empty()) return "a text";
       for (const std::string_view& allowed : row.allowed) {
-        const bool last = &allowed == row.allowed.end() - 1;
+        const bool last = &allowed == &row.allowed.back();
         if (!text.empty()) text += last ? " or " : ", ";
         text += in_quotes(allowed);
       }

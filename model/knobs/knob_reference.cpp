@@ -94,7 +94,7 @@ std::string cell(std::string_view text) {
 constexpr std::string_view kIntroduction =
     R"(# Keys of ds_config.json
 
-Generated from the table in model/knobs/knobs.hpp; `UPDATE_GOLDEN=1` and the unit tests write it anew.
+Generated from the table in configs/knobs.json; `UPDATE_GOLDEN=1` and the unit tests write it anew.
 
 - **Default**: of DeepSpeed 0.19.6, then what differs with stage 3 or in older releases, and since
   which described release (0.12, 0.14, 0.16 to 0.19) the key is read. Empty: derived or absent.
@@ -187,8 +187,8 @@ KnobReferenceRow reference_row(const KnobRow& row) {
 
 std::vector<KnobReferenceRow> knob_reference() {
   std::vector<KnobReferenceRow> rows;
-  rows.reserve(kKnobCount);
-  for (const KnobRow& row : kKnobs) rows.push_back(reference_row(row));
+  rows.reserve(knob_rows().size());
+  for (const KnobRow& row : knob_rows()) rows.push_back(reference_row(row));
   return rows;
 }
 

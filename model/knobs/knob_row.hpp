@@ -1,17 +1,16 @@
-// What one row of the knob table says. The table itself is in knobs.hpp.
+// What one row of the knob table says. The table itself is configs/knobs.json, where a row is an
+// object with the fields of KnobRow; what has its default is left out.
 //
 // A knob is one key of ds_config.json. Values are numbers without a type of their own here, because
 // a row only describes them; its `unit` says what they count (reduce_bucket_size counts elements,
 // not bytes).
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <initializer_list>
 #include <limits>
 #include <string_view>
+#include <vector>
 
-#include "base/check.hpp"
 #include "model/software.hpp"
 
 namespace zeroplan {
@@ -53,38 +52,7 @@ struct KnobLiteral {
   double real = 0.0;
   std::string_view text;  // also the JSON text of a list or an object
 
-  constexpr KnobLiteral() = default;
-  constexpr KnobLiteral(bool value) : kind(Kind::boolean), integer(value ? 1 : 0) {}
-  constexpr KnobLiteral(int value) : kind(Kind::integer), integer(value) {}
-  constexpr KnobLiteral(std::int64_t value) : kind(Kind::integer), integer(value) {}
-  constexpr KnobLiteral(double value) : kind(Kind::real), real(value) {}
-  constexpr KnobLiteral(const char* value) : kind(Kind::text), text(value) {}
-  static constexpr KnobLiteral json(std::string_view text) {
-    KnobLiteral literal;
-    literal.kind = Kind::json;
-    literal.text = text;
-    return literal;
-  }
   constexpr bool is_none() const { return kind == Kind::none; }
-};
-
-// A short list that lives inside a constexpr row.
-template <typename T, std::size_t Capacity>
-class ShortList {
- public:
-  constexpr ShortList() = default;
-  constexpr ShortList(std::initializer_list<T> items) {
-    ZP_CHECK(items.size() <= Capacity, "a row of the knob table has too many entries");
-    for (const T& item : items) items_[size_++] = item;
-  }
-  constexpr const T* begin() const { return items_.data(); }
-  constexpr const T* end() const { return items_.data() + size_; }
-  constexpr std::size_t size() const { return size_; }
-  constexpr bool empty() const { return size_ == 0; }
-
- private:
-  std::array<T, Capacity> items_{};
-  std::size_t size_ = 0;
 };
 
 // A default that held up to and including `until`; where it changed within the series behind that,
@@ -113,13 +81,6 @@ struct StageSet {
   constexpr bool contains(int stage) const { return (bits >> stage & 1) != 0; }
 };
 inline constexpr StageSet kEveryStage{0b1111};
-inline constexpr StageSet kStages123{0b1110};
-inline constexpr StageSet kStages12{0b0110};
-inline constexpr StageSet kStages23{0b1100};
-inline constexpr StageSet kStage1{0b0010};
-inline constexpr StageSet kStage2{0b0100};
-inline constexpr StageSet kStage3{0b1000};
-inline constexpr StageSet kStage0{0b0001};
 
 // Which part of a step a knob decides: a search takes the knobs of one part together.
 enum class KnobRole {
@@ -137,21 +98,13 @@ struct Effects {
   constexpr bool any() const { return gpu_memory || host_memory || time; }
 };
 
+// Counts that are multiplied with each other are bounded where they are read, far above what
+// anybody runs: their products fit 64 bits. Sizes in elements and bytes are not (base/units.hpp
+// checks their products).
 struct KnobRange {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
 };
-inline constexpr KnobRange kNotNegative{.low = 0.0};
-inline constexpr KnobRange kPositive{.low = 1.0};
-inline constexpr KnobRange kUnitInterval{.low = 0.0, .high = 1.0};
-// Counts that are multiplied with each other are bounded where they are read, far above what
-// anybody runs: their products fit 64 bits. Sizes in elements and bytes are not (base/units.hpp
-// checks their products).
-inline constexpr KnobRange kBatch{.low = 1.0, .high = 1 << 20};  // as the scenario's flags
-inline constexpr KnobRange kGlobalBatch{.low = 1.0, .high = 1LL << 40};
-inline constexpr KnobRange kRankCount{.low = 0.0, .high = 100'000.0};  // of one cluster
-inline constexpr KnobRange kBufferCount{.low = 0.0, .high = 1 << 20};
-inline constexpr KnobRange kRequests{.low = 1.0, .high = 1 << 20};
 
 enum class Knob : std::uint16_t;
 
@@ -160,23 +113,23 @@ struct KnobRow {
   std::string_view pointer{};  // in ds_config.json
   KnobType type = KnobType::boolean;
   KnobUnit unit = KnobUnit::none;
-  KnobLiteral default_value{};         // of the newest version; none: derived or absent
-  KnobLiteral stage3_default{};        // none: as default_value
-  ShortList<OlderDefault, 3> older{};  // oldest first
+  KnobLiteral default_value{};        // of the newest version; none: derived or absent
+  KnobLiteral stage3_default{};       // none: as default_value
+  std::vector<OlderDefault> older{};  // oldest first
   DeepSpeedVersion since = DeepSpeedVersion::v0_12;  // the first described version that reads it
   Version added{};                                   // 0.0.0: with `since`; else the exact release
   Version removed{};                                 // the first that refuses it; 0.0.0: none
   AutoRule automatic = AutoRule::unresolved;
   bool trainer_owned = false;  // "auto" in a file written for the Hugging Face Trainer
   KnobRange range{};
-  ShortList<std::string_view, 8> allowed{};  // of a text: the only values there are
-  ShortList<KnobAlias, 3> aliases{};
+  std::vector<std::string_view> allowed{};  // of a text: the only values there are
+  std::vector<KnobAlias> aliases{};
   StageSet stages = kEveryStage;
   Effects affects{};
-  bool modelled = false;             // false: accepted, reported, without influence on predictions
-  ShortList<KnobLiteral, 8> grid{};  // values that the tuner tries
+  bool modelled = false;            // false: accepted, reported, without influence on predictions
+  std::vector<KnobLiteral> grid{};  // values that the tuner tries
   // The same where only a search tries them; what is said of single knobs leaves them alone.
-  ShortList<KnobLiteral, 8> searched_grid{};
+  std::vector<KnobLiteral> searched_grid{};
   KnobRole role = KnobRole::other;
   std::string_view description{};
   std::string_view source{};  // file under deepspeed/ and symbol

@@ -155,7 +155,7 @@ class SchemaWriter {
                           {"title", "ds_config.json of DeepSpeed " + to_string(release_)}});
     const Json top = empty_section("", version_);
     for (const auto& [key, value] : top.members()) root_[key] = value;
-    for (const KnobRow& row : kKnobs) add(row);
+    for (const KnobRow& row : knob_rows()) add(row);
     return std::move(root_);
   }
 

@@ -6,12 +6,13 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/check.hpp"
 #include "model/knobs/finding.hpp"
-#include "model/knobs/knob_row.hpp"
 
 namespace zeroplan {
 
@@ -36,6 +37,25 @@ inline constexpr Needs kNeedsRelease{1 << 7};   // the release of DeepSpeed, sai
 // `start`: DeepSpeed refuses the file, or does not do what it says; every command reports it.
 // `advice`: it runs, at a cost; only lint says so.
 enum class RuleUse { start, advice };
+
+// A short list that lives inside a constexpr row.
+template <typename T, std::size_t Capacity>
+class ShortList {
+ public:
+  constexpr ShortList() = default;
+  constexpr ShortList(std::initializer_list<T> items) {
+    ZP_CHECK(items.size() <= Capacity, "a row of the table of rules has too many entries");
+    for (const T& item : items) items_[size_++] = item;
+  }
+  constexpr const T* begin() const { return items_.data(); }
+  constexpr const T* end() const { return items_.data() + size_; }
+  constexpr std::size_t size() const { return size_; }
+  constexpr bool empty() const { return size_ == 0; }
+
+ private:
+  std::array<T, Capacity> items_{};
+  std::size_t size_ = 0;
+};
 
 struct RuleText {
   std::string_view message;

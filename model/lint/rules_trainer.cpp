@@ -1,5 +1,5 @@
 // Rules of TRL's trainers (workload.trainer); see lint.hpp. Sources are files of TRL, by release in
-// model/release_rows_trl.hpp where it matters.
+// configs/release_rules.json where it matters.
 #include <algorithm>
 #include <array>
 #include <cstdio>

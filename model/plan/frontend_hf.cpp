@@ -89,7 +89,7 @@ KnobValue fitted(const KnobRow& row, KnobValue value) {
 
 std::vector<std::string> fill_auto(DsConfig& config, const TrainerArguments& arguments) {
   std::vector<std::string> unresolved;
-  for (const KnobRow& row : kKnobs) {
+  for (const KnobRow& row : knob_rows()) {
     if (!config.is_auto(row.id)) continue;
     if (needs_hidden_size(row.automatic) && arguments.hidden_size == 0) {
       unresolved.emplace_back(row.pointer);

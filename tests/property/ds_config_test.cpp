@@ -86,7 +86,7 @@ KnobValue random_value(Random& random, const KnobRow& row) {
     case KnobType::text: {
       if (row.allowed.empty()) return random_line(random);
       std::uniform_int_distribution<std::size_t> pick(0, row.allowed.size() - 1);
-      return KnobValue(std::in_place_type<std::string>, row.allowed.begin()[pick(random)]);
+      return KnobValue(std::in_place_type<std::string>, row.allowed[pick(random)]);
     }
     case KnobType::list: {
       Json list = Json::array();
@@ -105,7 +105,7 @@ KnobValue random_value(Random& random, const KnobRow& row) {
 DsConfig random_config(Random& random) {
   DsConfig config;
   const double density = std::uniform_real_distribution<double>(0.0, 1.0)(random);
-  for (const KnobRow& row : kKnobs) {
+  for (const KnobRow& row : knob_rows()) {
     if (chance(random, density)) config.set(row.id, random_value(random, row));
   }
   int serial = 0;
@@ -146,7 +146,7 @@ TEST_CASE("writing for the Trainer twice changes nothing more and survives a rou
 }
 
 TEST_CASE("every default and every grid point of the table can be set and read back") {
-  for (const KnobRow& row : kKnobs) {
+  for (const KnobRow& row : knob_rows()) {
     INFO(row.pointer);
     DsConfig config;
     config.set(row.id, default_value(row.id, 3, kNewestDeepSpeed));

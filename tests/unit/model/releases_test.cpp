@@ -36,6 +36,14 @@ TEST_CASE("a described behaviour begins with a series", "[releases]") {
   }
 }
 
+TEST_CASE("a rule leads to its row, and ends behind where it begins", "[releases]") {
+  for (const ReleaseRow& row : release_rows()) {
+    CAPTURE(row.does);
+    CHECK(&release_row(row.rule) == &row);
+    if (row.until != Version{}) CHECK(row.until > row.since);
+  }
+}
+
 TEST_CASE("every rule of a release says what it does and where that was seen", "[releases]") {
   std::set<std::string_view> sentences;
   for (const ReleaseRow& row : release_rows()) {

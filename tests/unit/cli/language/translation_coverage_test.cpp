@@ -33,8 +33,7 @@ constexpr std::array kLeftOut = {
     "model/release",               // sources; releases_test checks what rows say
     "model/chrome_trace.cpp",      // JSON
     "cli/report/report_page.cpp",  // markup of the page, which speaks English
-    "model/knobs/knobs.hpp",       // the reference of keys: `knobs` speaks English
-    "model/knobs/knobs.cpp",       // defects of that table
+    "model/knobs/knobs.cpp",       // defects of the table of keys
     "model/knobs/knob_reference.cpp",
     "model/knobs/knob_schema.cpp",
     "model/knobs/ds_config.cpp",                   // the same

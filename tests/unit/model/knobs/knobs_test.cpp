@@ -1,5 +1,6 @@
 #include "model/knobs/knobs.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <set>
@@ -10,8 +11,77 @@
 
 using namespace zeroplan;
 
+TEST_CASE("a pointer stands once in the table of knobs") {
+  std::set<std::string_view> pointers;
+  for (const KnobRow& row : knob_rows()) {
+    INFO(row.pointer);
+    CHECK(row.pointer.starts_with('/'));
+    CHECK(pointers.insert(row.pointer).second);
+  }
+  for (const KnobRow& row : knob_rows()) {
+    for (const KnobAlias& alias : row.aliases) {
+      INFO(alias.pointer);
+      CHECK_FALSE(pointers.contains(alias.pointer));
+    }
+  }
+}
+
+TEST_CASE("a knob leads to its row, and rows are in the order of a file") {
+  const KnobRow* before = nullptr;
+  for (const KnobRow& row : knob_rows()) {
+    INFO(row.pointer);
+    CHECK(&knob_row(row.id) == &row);
+    if (before != nullptr) CHECK(is_before(before->id, row.id));
+    before = &row;
+  }
+  CHECK(pointer_of(Knob::zero_stage) == "/zero_optimization/stage");
+}
+
+bool fits(const KnobRow& row, const KnobLiteral& literal) {
+  using Kind = KnobLiteral::Kind;
+  const auto within = [&](double value) {
+    return value >= row.range.low && value <= row.range.high;
+  };
+  switch (literal.kind) {
+    case Kind::none:
+      return true;
+    case Kind::boolean:
+      return row.type == KnobType::boolean;
+    case Kind::integer:
+      return row.type == KnobType::integer && within(static_cast<double>(literal.integer));
+    case Kind::real:
+      return row.type == KnobType::real && within(literal.real);
+    case Kind::text:
+      return row.type == KnobType::text &&
+             (row.allowed.empty() ||
+              std::find(row.allowed.begin(), row.allowed.end(), literal.text) != row.allowed.end());
+    case Kind::json:
+      return row.type == KnobType::list || row.type == KnobType::object;
+  }
+  return false;
+}
+
+TEST_CASE("defaults and points of a grid have the type of their knob and lie in its range") {
+  for (const KnobRow& row : knob_rows()) {
+    INFO(row.pointer);
+    CHECK(fits(row, row.default_value));
+    CHECK(fits(row, row.stage3_default));
+    for (const OlderDefault& older : row.older) CHECK(fits(row, older.value));
+    for (const KnobLiteral& point : row.grid) CHECK(fits(row, point));
+    for (const KnobLiteral& point : row.searched_grid) CHECK(fits(row, point));
+  }
+}
+
+TEST_CASE("every knob says what it does and where that was read") {
+  for (const KnobRow& row : knob_rows()) {
+    INFO(row.pointer);
+    CHECK_FALSE(row.description.empty());
+    CHECK_FALSE(row.source.empty());
+  }
+}
+
 TEST_CASE("every knob is found by its pointer and every other spelling leads to its knob") {
-  for (const KnobRow& row : kKnobs) {
+  for (const KnobRow& row : knob_rows()) {
     INFO(row.pointer);
     CHECK(find_knob(row.pointer) == row.id);
     CHECK_FALSE(find_alias(row.pointer).has_value());
@@ -26,7 +96,7 @@ TEST_CASE("every knob is found by its pointer and every other spelling leads to 
 }
 
 TEST_CASE("no knob is the section of another") {
-  for (const KnobRow& row : kKnobs) {
+  for (const KnobRow& row : knob_rows()) {
     INFO(row.pointer);
     CHECK_FALSE(find_section(row.pointer).has_value());
   }
@@ -79,14 +149,14 @@ TEST_CASE("the Trainer's rules for auto stand in the table") {
   CHECK(knob_row(Knob::stage3_prefetch_bucket_size).automatic == AutoRule::hidden_squared_0_9);
   CHECK(knob_row(Knob::stage3_param_persistence_threshold).automatic == AutoRule::hidden_times_10);
   CHECK(knob_row(Knob::gradient_clipping).automatic == AutoRule::max_grad_norm);
-  for (const KnobRow& row : kKnobs) {
+  for (const KnobRow& row : knob_rows()) {
     INFO(row.pointer);
     if (row.trainer_owned) CHECK(row.automatic > AutoRule::accelerate_default);
   }
 }
 
 TEST_CASE("grids have no repeated point and only modelled knobs have one") {
-  for (const KnobRow& row : kKnobs) {
+  for (const KnobRow& row : knob_rows()) {
     INFO(row.pointer);
     std::set<std::string> points;
     for (const KnobLiteral& point : row.grid) points.insert(to_string(point));

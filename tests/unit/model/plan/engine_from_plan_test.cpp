@@ -380,7 +380,7 @@ TEST_CASE("every knob that the table calls modelled reaches a prediction") {
   std::set<Knob> reached = kWithoutEffect;
   reached.insert(kReachedElsewhere.begin(), kReachedElsewhere.end());
   for (const Row& row : all_rows()) reached.insert(row.knob);
-  for (const KnobRow& row : kKnobs) {
+  for (const KnobRow& row : knob_rows()) {
     INFO(row.pointer);
     CHECK((!row.modelled || reached.contains(row.id)));
     if (kWithoutEffect.contains(row.id)) CHECK_FALSE(row.affects.any());

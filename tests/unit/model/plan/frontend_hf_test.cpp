@@ -98,7 +98,7 @@ TEST_CASE("the number formats are switched by the precision") {
 }
 
 TEST_CASE("every rule of the table gives its row's type, or drops the key") {
-  for (const KnobRow& row : kKnobs) {
+  for (const KnobRow& row : knob_rows()) {
     INFO(row.pointer);
     const KnobValue value = filled(row.id);
     if (std::holds_alternative<Unset>(value)) {
@@ -130,7 +130,7 @@ TEST_CASE("every rule of the table gives its row's type, or drops the key") {
 }
 
 TEST_CASE("the length of the job fills the scheduler only where it is known") {
-  for (const KnobRow& row : kKnobs) {
+  for (const KnobRow& row : knob_rows()) {
     if (row.automatic != AutoRule::total_steps) continue;
     INFO(row.pointer);
     CHECK(is(filled(row.id), std::int64_t{1234}));
