@@ -151,49 +151,50 @@ double awkwardness(std::int64_t hidden) {
   return heads % 4 == 0 ? 0.1 : 0.5;
 }
 
-std::vector<Shape> candidate_shapes() {
+// Shapes of one width: all depths from half to 3.2 times the usual one.
+void add_shapes(std::int64_t hidden, double above, double up_to, std::vector<Shape>& shapes) {
+  const double usual = usual_layers(hidden);
+  const auto last = std::llround(3.2 * usual);
+  const std::int64_t without = parameters_of(hidden, 0);
+  const auto enough = (above - static_cast<double>(without)) /
+                      static_cast<double>(parameters_of(hidden, 1) - without);
+  auto layers = std::max<std::int64_t>(2, std::llround(0.5 * usual));
+  layers = std::max(layers, static_cast<std::int64_t>(enough));
+  for (; layers <= last; ++layers) {
+    const std::int64_t parameters = parameters_of(hidden, layers);
+    if (static_cast<double>(parameters) <= above) continue;
+    if (static_cast<double>(parameters) > up_to) return;
+    const double depth = std::abs(std::log(static_cast<double>(layers) / usual));
+    shapes.push_back({hidden, layers, parameters, depth + awkwardness(hidden)});
+  }
+}
+
+// The next rung of a ladder of shapes, each at most 3.9 % above the one before: the nearest one to
+// any size is then within 2 %, and a larger size never gets a smaller shape. It is the least
+// strange that is a step of 1.2 % up, or the smallest, where none is less strange than that.
+Shape next_rung(double current) {
   std::vector<Shape> shapes;
   for (std::int64_t hidden = 3 * kHeadDim; hidden <= 256 * kHeadDim; hidden += kHeadDim) {
-    const double usual = usual_layers(hidden);
-    const auto first = std::max<std::int64_t>(2, std::llround(0.5 * usual));
-    const auto last = std::llround(3.2 * usual);
-    for (std::int64_t layers = first; layers <= last; ++layers) {
-      const double depth = std::abs(std::log(static_cast<double>(layers) / usual));
-      shapes.push_back(
-          {hidden, layers, parameters_of(hidden, layers), depth + awkwardness(hidden)});
-    }
+    add_shapes(hidden, current, current * 1.039, shapes);
   }
+  ZP_CHECK(!shapes.empty(), "the ladder of model sizes has a gap above " + std::to_string(current));
   std::sort(shapes.begin(), shapes.end(), [](const Shape& a, const Shape& b) {
     return std::pair(a.parameters, a.hidden) < std::pair(b.parameters, b.hidden);
   });
-  return shapes;
+  const Shape* best = &shapes.front();
+  for (const Shape& shape : shapes) {
+    const bool a_step = static_cast<double>(shape.parameters) > current * 1.012;
+    if (a_step && shape.strangeness < best->strangeness) best = &shape;
+  }
+  return *best;
 }
 
-// A ladder of shapes, each at most 3.9 % above the one before: the nearest one to any size is then
-// within 2 %, and a larger size never gets a smaller shape.
-std::vector<Shape> ladder() {
-  const std::vector<Shape> shapes = candidate_shapes();
-  std::vector<Shape> rungs;
-  double current = 0.97e8;
-  while (current < 1.03e12) {
-    const Shape* best = nullptr;
-    auto next = std::upper_bound(
-        shapes.begin(), shapes.end(), current, [](double size, const Shape& shape) {
-          return size < static_cast<double>(shape.parameters);
-        });
-    for (; next != shapes.end(); ++next) {
-      const Shape& shape = *next;
-      const auto parameters = static_cast<double>(shape.parameters);
-      if (parameters > current * 1.039) break;
-      const bool a_step = parameters > current * 1.012;
-      if (best == nullptr || (a_step && shape.strangeness < best->strangeness)) best = &shape;
-    }
-    ZP_CHECK(best != nullptr,
-             "the ladder of model sizes has a gap above " + std::to_string(current));
-    rungs.push_back(*best);
-    current = static_cast<double>(best->parameters);
+Shape shape_of_size(std::int64_t parameters) {
+  Shape below, shape = next_rung(0.97e8);
+  while (shape.parameters < parameters) {
+    below = std::exchange(shape, next_rung(static_cast<double>(shape.parameters)));
   }
-  return rungs;
+  return parameters - below.parameters <= shape.parameters - parameters ? below : shape;
 }
 
 std::string in_billions(std::int64_t parameters) {
@@ -326,11 +327,7 @@ std::optional<std::int64_t> parse_model_size(std::string_view text) {
 Json config_of_size(std::int64_t parameters) {
   ZP_CHECK(parameters >= 100'000'000 && parameters <= 1'000'000'000'000,
            "a bare size is between 100M and 1T");
-  const std::vector<Shape> rungs = ladder();
-  const Shape& shape =
-      *std::min_element(rungs.begin(), rungs.end(), [&](const Shape& a, const Shape& b) {
-        return std::abs(a.parameters - parameters) < std::abs(b.parameters - parameters);
-      });
+  const Shape shape = shape_of_size(parameters);
   return Json::object({{"model_type", "llama"},
                        {"architectures", Json::array({"LlamaForCausalLM"})},
                        {"hidden_size", shape.hidden},
