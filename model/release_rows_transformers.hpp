@@ -126,6 +126,12 @@ inline constexpr std::array kTransformersRows{
                {},
                "the Trainer switches the cache of keys and values off",
                "training_args.py:use_cache of 5.0"},
+    ReleaseRow{ReleaseRule::loads_checkpoint_format,
+               Package::transformers,
+               {5, 0, 0},
+               {},
+               "from_pretrained keeps the checkpoint's format where nobody says a dtype",
+               "modeling_utils.py:from_pretrained of 4.57.6 and 5.17.0"},
     // --- transformers: attention ---
     ReleaseRow{ReleaseRule::masks_scores_once,
                Package::transformers,

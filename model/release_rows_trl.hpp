@@ -102,6 +102,14 @@ inline constexpr std::array kTrlRows{
                "GRPO's batch on a device counts prompts, each of num_generations completions",
                "trl/trainer/grpo_trainer.py:_prepare_inputs of 0.14.0, RepeatRandomSampler of "
                "0.15.2"},
+    ReleaseRow{
+        ReleaseRule::trl_compares_all_logits,
+        Package::trl,
+        {1, 14, 0},
+        {},
+        "GKDTrainer compares whole logits at every position but the last, and takes those of "
+        "the completions out of the result",
+        "trl/experimental/gkd/gkd_trainer.py:compute_loss of 1.13.0, 1.14.0 and 1.16.0"},
     // --- accelerate ---
     ReleaseRow{
         ReleaseRule::casts_frozen_for_fully_shard,

@@ -118,6 +118,7 @@ enum class ReleaseRule : std::uint8_t {
   checkpointing_requires_gradient,
   checkpoints_inside_hooks,
   trainer_drops_cache,
+  loads_checkpoint_format,
   // --- transformers: attention ---
   masks_scores_once,
   llama_has_sdpa,
@@ -184,6 +185,7 @@ enum class ReleaseRule : std::uint8_t {
   trl_has_ppo,
   trl_penalises_grpo,
   trl_counts_prompts,
+  trl_compares_all_logits,
   // --- accelerate ---
   casts_frozen_for_fully_shard,
   misses_upcast_for_fully_shard,

@@ -1,11 +1,12 @@
 #include "model/predict/beside_memory.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "model/engine/fetch_coordinator.hpp"
 #include "model/engine/partition.hpp"
 #include "model/plan/trainer.hpp"
-#include "model/predict/generation.hpp"
 #include "model/predict/kernel_workspaces.hpp"
 #include "model/predict/module_walk.hpp"
 #include "model/predict/rollout_memory.hpp"
@@ -88,6 +89,26 @@ void add_loop_variables(const Plan& policy, GpuMemory& gpu) {
   phase(Phase::backward) += variables.probabilities;
 }
 
+// The highest rise of a pass without gradients over the layers; the head computes one token.
+Bytes layers_without_cache(const Plan& policy) {
+  Plan plan = policy;
+  plan.inference = true;
+  plan.beside = nullptr;
+  plan.workload.activation_checkpointing = ActivationCheckpointing::none;
+  plan.workload.use_cache = plan.workload.outputs_held = false;
+  Model frozen = *plan.model;
+  for (Parameter& parameter : frozen.parameters) parameter.trainable = false;
+  plan.model = std::make_shared<const Model>(std::move(frozen));
+  const ModelGraph graph = step_graph(plan);
+  const auto last = static_cast<std::int32_t>(graph.instances.size()) - 1;
+  Bytes most;
+  for (const ActivationStep& step : activation_timeline(graph).steps) {
+    if (!in_forward_phase(step.pass.pass) || step.pass.instance == last) break;
+    most = std::max(most, sum(step.entry) + step.before_gradients.total);
+  }
+  return most;
+}
+
 CategoryBytes larger(const CategoryBytes& a, const CategoryBytes& b) {
   return sum(a) < sum(b) ? b : a;
 }
@@ -124,6 +145,23 @@ BesideWeights weights_between_passes(const Plan& model) {
   return weights;
 }
 
+GenerationMemory generation_rise(const Plan& policy) {
+  GenerationMemory memory = generation_memory(policy);
+  const bool checkpoints =
+      policy.workload.activation_checkpointing != ActivationCheckpointing::none;
+  if (policy.trainer->distils() && checkpoints) memory.forward = layers_without_cache(policy);
+  return memory;
+}
+
+CategoryBytes inference_results(const Plan& plan) {
+  CategoryBytes results{};
+  for (const ActivationStep& step : activation_timeline(step_graph(plan)).steps) {
+    results = step.entry;
+    if (!in_forward_phase(step.pass.pass)) return results;
+  }
+  return results;
+}
+
 CategoryBytes inference_rise(const Plan& plan) {
   const ModelGraph graph = step_graph(plan);
   CategoryBytes peak{};
@@ -154,7 +192,7 @@ BesideMemory beside_memory(const Plan& policy) {
     CategoryBytes generation{};
     if (trainer->trains_values()) memory.logits = rollout_logits(policy).all();
     if (trainer->generation.by == GenerationBy::trainer) {
-      at(generation, MemoryCategory::activations) = generation_memory(policy).sum();
+      at(generation, MemoryCategory::activations) = generation_rise(policy).sum();
     } else if (trainer->generation.sleeps) {
       at(generation, MemoryCategory::parameters) = server_share(policy);
     } else {
@@ -169,6 +207,11 @@ BesideMemory beside_memory(const Plan& policy) {
     memory.host += weights.host;
   }
   for (const InferencePass& pass : policy.beside->passes) {
+    if (pass.moment == PassMoment::in_loss) {
+      memory.in_loss = larger(memory.in_loss, inference_rise(*pass.plan));
+      add(memory.results, inference_results(*pass.plan));
+      continue;
+    }
     CategoryBytes& rise =
         pass.moment == PassMoment::after_forward ? memory.after_forward : memory.before_forward;
     rise = larger(rise, inference_rise(*pass.plan));
@@ -208,7 +251,16 @@ void add_beside(const Plan& policy,
   const auto turn = std::find_if(steps.begin(), steps.end(), [](const ActivationStep& step) {
     return !in_forward_phase(step.pass.pass);
   });
-  if (turn != steps.end()) add(moment, turn->entry);
+  if (const auto& loss = work.activations.loss) {
+    CategoryBytes passes = moment;
+    add(moment, loss->peak);
+    add(moment, beside.results);
+    add(passes, loss->before);
+    add(passes, beside.in_loss);
+    keep_larger(phase(Phase::forward), passes);
+  } else if (turn != steps.end()) {
+    add(moment, turn->entry);
+  }
   add(moment, beside.after_forward);
   if (policy.trainer != nullptr && policy.trainer->trains_values()) {
     add_loop_variables(policy, gpu);

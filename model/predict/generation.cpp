@@ -55,8 +55,10 @@ GenerationMemory generation_memory(const Plan& plan) {
   const TransformerShape& shape = plan.model->shape;
   GenerationMemory memory;
   for (const Bytes weight : weights_for_generation(plan)) memory.gathered += weight;
-  const std::int64_t batches =
-      settings.batches > 0 ? settings.batches : plan.workload.gradient_accumulation_steps;
+  const bool distils = plan.trainer->distils();
+  const std::int64_t batches = distils                ? 1
+                               : settings.batches > 0 ? settings.batches
+                                                      : plan.workload.gradient_accumulation_steps;
   const bool rolls_out = plan.trainer->trains_values();
   const std::int64_t rows = rolls_out
                                 ? rollout_rows(plan)
@@ -70,6 +72,10 @@ GenerationMemory generation_memory(const Plan& plan) {
   // logits[:, -1].to(float32), its softmax, both kept while the token is drawn.
   const Elements words = Elements::of(detail::checked_product(rows, shape.vocabulary));
   memory.logits = words * computed + words * DType::fp32 * 2;
+  // gkd_trainer.py: use_cache=False where activations are checkpointed.
+  if (distils && plan.workload.activation_checkpointing != ActivationCheckpointing::none) {
+    memory.cache = memory.grown = Bytes::zero();
+  }
   if (!rolls_out) return memory;
   const GenerationPeak peak = generation_peak(plan);
   if (peak.stacked + memory.cache > peak.padded) {
