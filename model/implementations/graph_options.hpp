@@ -43,14 +43,14 @@ struct StagePlace {
 // What a trainer's loss reads, as it makes it from hidden states: log-probabilities of tokens, for
 // preferences and rewards; all logits, for distillation.
 enum class TokenScores {
-  none,    // the model's own loss
-  whole,   // logits, log_softmax of all of them, one number a token
-  rows,    // the same row by row of the batch
-  kernel,  // logits, one kernel
-  chunks,  // tiles of logits, never all of them
-  wide,    // all logits in fp32, log_softmax of all of them (LLaMA-Factory)
-  values,  // one number a token of a head of its own: models of values and rewards
-  logits,  // all logits, which are the output: a teacher
+  none,       // the model's own loss
+  whole,      // logits, log_softmax of all of them, one number a token
+  rows,       // the same row by row of the batch
+  kernel,     // logits, one kernel
+  chunks,     // tiles of logits, never all of them
+  wide,       // all logits in fp32, log_softmax of all of them (LLaMA-Factory)
+  values,     // one number a token of a head of its own: models of values and rewards
+  logits,     // all logits, which are the output: a teacher
   divergence  // of all logits from a teacher's
 };
 
