@@ -49,6 +49,7 @@ std::string strategy_of(const Plan& plan) {
 
 std::string rehearsed_kind_of(const Plan& plan) {
   if (plan.trainer != nullptr && plan.trainer->kind != TrainerKind::sft) {
+    if (plan.trainer->distils()) return "GKD (TRL)";
     return plan.trainer->kind == TrainerKind::ppo ? "PPO (TRL)" : "DPO, KTO and GRPO (TRL)";
   }
   return plan.workload.method != Method::full ? "LoRA and QLoRA" : strategy_of(plan);

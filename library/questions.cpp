@@ -62,6 +62,7 @@ constexpr std::array kTexts = {
     TextField{ScenarioKey::image_size, &Said1::image_size},
     TextField{ScenarioKey::freeze, &Said1::freeze},
     TextField{ScenarioKey::trainer, &Said1::trainer},
+    TextField{ScenarioKey::teacher, &Said1::teacher},
     TextField{ScenarioKey::models, &Said1::models},
     TextField{ScenarioKey::evaluation, &Said1::evaluation},
     TextField{ScenarioKey::save_steps, &Said1::save_steps},

@@ -185,6 +185,7 @@ enum class ReleaseRule : std::uint8_t {
   trl_has_ppo,
   trl_penalises_grpo,
   trl_counts_prompts,
+  trl_compares_all_logits,
   // --- accelerate ---
   casts_frozen_for_fully_shard,
   misses_upcast_for_fully_shard,

@@ -127,6 +127,7 @@ Json workload_of(const Facts& facts) {
   workload["micro_batch_size"] = shape.items()[0];
   if (const Json* trainer = facts.find("trainer")) {
     workload["trainer"] = *trainer;
+    if (const Json* teacher = facts.find("teacher")) workload["teacher"] = *teacher;
     // Rows of the model are answers, of a pair two.
     if (const Json* batch = facts.find("per_device_batch")) workload["micro_batch_size"] = *batch;
   }
@@ -254,7 +255,8 @@ RecordedScenario scenario_of(const ProcessRecord& process, const std::string& cl
   const std::string trl = facts.text("version/trl");
   Software software;
   software.trl = parse_version(trl).value_or(Version{});
-  if (facts.find("trainer") != nullptr && facts.text("version/triton").empty() &&
+  const bool scores = facts.find("trainer") != nullptr && facts.find("teacher") == nullptr;
+  if (scores && facts.text("version/triton").empty() &&
       software.trl_acts(ReleaseRule::trl_scores_in_chunks)) {
     scenario.notes.push_back(phrase(
         "Triton is not installed: TRL {} scores tokens with PyTorch's operations here, which "

@@ -173,7 +173,9 @@ bool holds(const Question& question,
   };
   // What a step holds does not grow from the second micro-batch on, but for what is generated.
   Plan plan = planned(std::min<std::int64_t>(2, sizes.accumulation));
-  if (plan.trainer != nullptr && plan.trainer->generates()) plan = planned(sizes.accumulation);
+  const bool generates =
+      plan.trainer != nullptr && plan.trainer->generates() && !plan.trainer->distils();
+  if (generates) plan = planned(sizes.accumulation);
   return simulated ? runs(plan, options, *question.memo) : likeliest(plan, options).fits;
 }
 

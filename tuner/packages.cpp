@@ -33,12 +33,14 @@ bool may_flash(const Scenario& scenario, const Plan& plan) {
          has_fused_attention(scenario, plan, Attention::flash);
 }
 
-// TRL's PPOTrainer has no fused loss.
-bool is_ppo(const Plan& plan) { return plan.trainer != nullptr && plan.trainer->trains_values(); }
+// TRL's PPOTrainer and GKDTrainer have no fused loss.
+bool reads_logits(const Plan& plan) {
+  return plan.trainer != nullptr && (plan.trainer->trains_values() || plan.trainer->distils());
+}
 
 bool may_fuse_loss(const Scenario& scenario, const Plan& plan) {
   return scenario.find(ScenarioKey::fused_loss) == nullptr && hf::liger_patches(*plan.model) &&
-         plan.workload.precision != Precision::fp32 && !is_ppo(plan);
+         plan.workload.precision != Precision::fp32 && !reads_logits(plan);
 }
 
 template <LinearAttention Kernels>

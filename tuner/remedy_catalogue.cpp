@@ -388,7 +388,7 @@ class Catalogue {
   // Weights gathered one by one while the policy generates, where all are there at once.
   void add_generation_in_parts() {
     if (!generates_itself(plan_) || (!free_ && !sharded_)) return;
-    if (!plan_.trainer->generation.gathers_model) return;
+    if (!plan_.trainer->generation.gathers_model || plan_.trainer->distils()) return;
     const Json& said = subject_.scenario().find(ScenarioKey::trainer)->value;
     const std::string trainer = said.is_string() ? said.as_string() : said.members().front().first;
     Json settings = said.is_string() ? Json::object() : said.members().front().second;
@@ -571,6 +571,7 @@ class Catalogue {
   // What is generated for a step lies there with all its numbers until the step is over.
   void add_smaller_batch() {
     if (plan_.trainer == nullptr || !plan_.trainer->generates()) return;
+    if (plan_.trainer->distils()) return;  // gkd generates for one micro-batch at a time
     const std::int64_t micro = workload_.micro_batch_size, ranks = plan_.degrees.data;
     const std::int64_t now = workload_.gradient_accumulation_steps;
     std::vector<std::int64_t> sizes;

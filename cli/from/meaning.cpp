@@ -573,6 +573,7 @@ class MeaningReader {
     add(ScenarioKey::trainer, trainer);
     add(ScenarioKey::sequence_length, trainer_.sequence_length());
     add(ScenarioKey::models, trainer_.models());
+    add(ScenarioKey::teacher, trainer_.teacher());
     add(ScenarioKey::model, trainer_.policy());
     if (trainer_.named_by().empty()) return;
     meaning_.assumed.push_back(

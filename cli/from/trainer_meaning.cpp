@@ -10,7 +10,7 @@
 namespace zeroplan::cli::from {
 namespace {
 
-constexpr std::string_view kKinds = "dpo|kto|grpo|ppo";
+constexpr std::string_view kKinds = "dpo|kto|grpo|ppo|gkd";
 
 // The trainer that a setting names; empty where it names none.
 std::string kind_of(const Setting& setting, Tool tool) {
@@ -37,6 +37,7 @@ struct TrainerRow {
   std::string_view of;  // the trainers that have the argument; empty: all
 };
 // trl/trainer/dpo_config.py, kto_config.py, grpo_config.py of 1.16.0; ppo_config.py of 1.12.0;
+// gkd_config.py of 1.16.0;
 // llamafactory/hparams/finetuning_args.py of 0.9.5.
 constexpr std::array kTrainerRows = {
     TrainerRow{"beta", "beta", Kind::number, ""},
@@ -60,7 +61,14 @@ constexpr std::array kTrainerRows = {
     TrainerRow{"num_mini_batches", "mini_batches", Kind::count, "ppo"},
     TrainerRow{"reward_model_path", "", Kind::text, "ppo"},
     TrainerRow{"sft_model_path", "", Kind::text, "ppo"},
+    TrainerRow{"lmbda", "lmbda", Kind::number, "gkd"},
+    TrainerRow{"seq_kd", "seq_kd", Kind::on, "gkd"},
+    TrainerRow{"max_new_tokens", "completion_length", Kind::count, "gkd"},
+    TrainerRow{"teacher_model_name_or_path", "", Kind::text, "gkd"},
 };
+
+// What other programs have, too, and so names no trainer.
+constexpr std::string_view kOfOthers = "max_new_tokens|teacher_model_name_or_path";
 
 const TrainerRow* row_of(std::string_view name) {
   for (const TrainerRow& row : kTrainerRows) {
@@ -97,7 +105,8 @@ TrainerMeaning::TrainerMeaning(const Part& part) : tool_(part.tool) {
   }
   for (const Setting& setting : part.settings) {
     const TrainerRow* row = row_of(setting.name);
-    const bool names = row != nullptr && !row->of.empty() && !says_nothing(setting.value);
+    const bool names = row != nullptr && !row->of.empty() && !says_nothing(setting.value) &&
+                       !is_named_in(kOfOthers, setting.name);
     if (!kind_.empty() || !silent || !names) continue;
     kind_ = row->of.substr(0, row->of.find('|'));
     named_by_ = setting.name;

@@ -1,5 +1,5 @@
 // TRL's trainers of preferences and rewards: `trl dpo …`, its example scripts dpo.py, kto.py,
-// grpo.py and ppo.py, and their arguments; LLaMA-Factory's `stage: dpo` and `stage: kto`.
+// grpo.py, ppo.py and gkd.py, and their arguments; LLaMA-Factory's `stage: dpo` and `stage: kto`.
 #pragma once
 
 #include <string>
@@ -27,6 +27,8 @@ class TrainerMeaning {
   // PPO's other models (`models` of a scenario) and its policy are null where they are not said.
   Json models() const;
   Json policy() const { return said("sft_model_path"); }
+  // GKD's; null where it is not said.
+  Json teacher() const { return said("teacher_model_name_or_path"); }
   // The trainer, and the argument that tells where nothing names it; empty where something does.
   const std::string& kind() const { return kind_; }
   const std::string& named_by() const { return named_by_; }

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Trains with TRL's DPOTrainer, KTOTrainer, GRPOTrainer or PPOTrainer as scenario.json and ds_config.json say, and records
-the run.
+"""Trains with TRL's DPOTrainer, KTOTrainer, GRPOTrainer, PPOTrainer or GKDTrainer as scenario.json and ds_config.json say,
+and records the run.
 
---data is .jsonl as TRL reads it: prompt, chosen and rejected (DPO), prompt, completion and label (KTO), prompt (GRPO, PPO).
+--data is .jsonl as TRL reads it: prompt, chosen and rejected (DPO), prompt, completion and label (KTO), prompt (GRPO, PPO),
+messages (GKD).
 Without it samples are made up that fill the planned sequence.
 """
 
@@ -11,7 +12,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-from common import DS_CONFIG, DTYPES, adapters_of, build_model, has_weights, parser, read_scenario, steps_of, trainer_choices
+from common import ATTENTION, DS_CONFIG, DTYPES, HERE, adapters_of, build_model, has_weights, parser, read_scenario, steps_of, trainer_choices
 from measurement import Recorder, timer
 
 MADE_UP_WORDS = 1000
@@ -74,11 +75,20 @@ def made_up(kind, said, sequence):
     prompt = max(1, sequence - answer)
     if kind in ("grpo", "ppo"):
         return [{"prompt": text(prompt)} for _ in range(ROWS)]
+    if kind == "gkd":
+        return [of_tokens(prompt, prompt + answer - less, less) for less in (0, 8) * (ROWS // 2)]
     answer -= added_tokens()
     if kind == "kto":
         return [{"prompt": text(prompt), "completion": " " + text(answer), "label": i % 2 == 0} for i in range(ROWS)]
     row = {"prompt": text(prompt), "chosen": " " + text(answer), "rejected": " " + text(answer - sequence // 16)}
     return [row] * ROWS
+
+
+def of_tokens(prompt, length, less):
+    """What GKD's collator takes as it is: the shorter rows are padded on the left."""
+    prompt = max(1, prompt - less)
+    return {"prompt": text(prompt), "input_ids": [4 + i % MADE_UP_WORDS for i in range(length)],
+            "attention_mask": [1] * length, "completion_mask": [0] * prompt + [1] * (length - prompt)}
 
 
 def read_rows(arguments, kind, said, sequence):
@@ -178,6 +188,9 @@ def choices_of(kind, said, workload, steps):
     """What each trainer's configuration has beside TrainingArguments."""
     if kind == "ppo":
         return rollout_choices(said, workload, steps)
+    if kind == "gkd":
+        return {"beta": said["beta"], "lmbda": said["lmbda"], "max_new_tokens": said["completion_length"],
+                "max_length": workload["sequence_length"]}
     choices = {"beta": said["beta"]}
     if kind == "grpo":
         return {**choices, **generation_choices(said)}
@@ -189,9 +202,21 @@ def choices_of(kind, said, workload, steps):
 def reference_of(arguments, scenario, kind, said, model_class):
     """The arguments with a copy that is trained no further; none where TRL has the reference without one."""
     workload = scenario["workload"]
-    if workload.get("method", "full") != "full" or said.get("precompute_reference") or kind == "grpo":
+    if workload.get("method", "full") != "full" or said.get("precompute_reference") or kind in ("grpo", "gkd"):
         return {}
     return {"ref_model": build_model(arguments, scenario, model_class)}
+
+
+def teacher_model(arguments, scenario):
+    """From its folder, in the plan's precision: as transformers loads the usual checkpoint. Its cache of keys and values stays
+    on."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    settings = {"torch_dtype": DTYPES[scenario["workload"]["precision"]],
+                "attn_implementation": ATTENTION[scenario["workload"]["attention"]]}
+    if has_weights(arguments.teacher):
+        return AutoModelForCausalLM.from_pretrained(arguments.teacher, **settings)
+    return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(arguments.teacher), **settings)
 
 
 def has_own_reference(workload, kind, said):
@@ -202,6 +227,7 @@ def main():
     flags = parser(__doc__)
     flags.add_argument("--reward", help="of GRPO: FILE.py:function; the length of a completion without it")
     flags.add_argument("--reward-model", help="of PPO: folder of a model that scores, the value model's first weights, too")
+    flags.add_argument("--teacher", default=str(HERE / "teacher"), help="of GKD: folder of the teacher, weights if any")
     arguments = flags.parse_args()
     scenario = read_scenario(arguments.scenario)
     workload = scenario["workload"]
@@ -209,7 +235,7 @@ def main():
 
     from transformers import AutoModelForCausalLM
 
-    name = {"dpo": "DPO", "kto": "KTO", "grpo": "GRPO", "ppo": "PPO"}[kind]
+    name = {"dpo": "DPO", "kto": "KTO", "grpo": "GRPO", "ppo": "PPO", "gkd": "GKD"}[kind]
     configuration, trainer_class = own_class(name + "Config"), own_class(name + "Trainer")
     choices = {**trainer_choices(arguments, scenario), **choices_of(kind, said, workload, steps_of(arguments) or 20)}
     if kind == "ppo":
@@ -231,6 +257,8 @@ def main():
         given["peft_config"] = adapters
     if kind == "grpo":
         given["reward_funcs"] = read_reward(arguments.reward)
+    if kind == "gkd":
+        given["teacher_model"] = teacher_model(arguments, scenario)
     takes = trainer_class.__init__.__code__.co_varnames
     words = read_tokenizer(arguments, model.config.vocab_size)
     given["processing_class" if "processing_class" in takes else "tokenizer"] = words

@@ -114,7 +114,8 @@ struct Scenario {
   std::optional<std::int64_t> images{};     // in each sequence
   std::optional<std::string> image_size{};  // "1024x768", pixels
   std::optional<std::string> freeze{};      // "vision,projector", or names of modules
-  std::optional<std::string> trainer{};     // sft, dpo, kto, grpo, ppo, or {"dpo": {}}
+  std::optional<std::string> trainer{};     // sft, dpo, kto, grpo, ppo, gkd, or {"dpo": {}}
+  std::optional<std::string> teacher{};     // of gkd's trained model: as `model`
   std::optional<std::string> models{};      // beside the trained one: "reference", "[{...}]"
   std::optional<std::string> evaluation{};  // loss, logits, or {"logits": {}}
   // How often in a whole run: "500" steps, "0.1" of all, "epoch", "no".

@@ -265,6 +265,13 @@ Tensor Tape::input(const Shape& shape, DType dtype) {
 
 void Tape::forget_input() { input_ = Tensor(); }
 
+void Tape::forget(const Tensor& tensor) {
+  const std::int32_t storage = tensor.storage();
+  if (storage < 0 || at(references_, storage) != 1 || at(released_elsewhere_, storage)) return;
+  emit(EventKind::release, storage);
+  at(released_elsewhere_, storage) = true;
+}
+
 Tensor Tape::shared(std::int32_t in_stack, const Shape& shape, DType dtype) {
   const std::int32_t slot = in_stack + setup_.first_slot;
   Tensor result;

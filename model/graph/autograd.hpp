@@ -171,6 +171,8 @@ class Tape {
   // The calling frame has bound its variable to something else: the input lives on only in what
   // refers to it here.
   void forget_input();
+  // The same of another tensor: where the calling frame's variable is all that is left, it goes.
+  void forget(const Tensor& tensor);
   // A tensor that an earlier block shared under a slot of ModelGraph::shared.
   Tensor shared(std::int32_t slot, const Shape& shape, DType dtype);
   void share(std::int32_t slot, const Tensor& tensor);
@@ -274,6 +276,9 @@ class Tape {
   void record(const std::vector<Tensor*>& outputs,
               const std::vector<const Tensor*>& inputs,
               BackwardFormula formula);
+
+  // Here the trainer runs its other models, before the loss reads what they returned.
+  void run_passes_beside() { emit(EventKind::passes_beside, -1); }
 
   // --- modules ---
   std::int32_t enter(std::string_view name, Tensor& input);  // relative to the enclosing module

@@ -152,6 +152,7 @@ enum class EventKind : std::uint8_t {
   release,          //
   save,             // autograd keeps a reference (the release follows in the backward pass)
   weight_gradient,  // index into Block::weight_gradients
+  passes_beside,    // between logits and loss a trainer runs its other models; no index
 };
 
 struct Event {
@@ -352,7 +353,7 @@ std::vector<std::int32_t> gradient_order(const ModelGraph& graph);
 // Plays one pass of a block into a sink that has
 //   void module_enter(int), module_exit(int), operation(const Operation&),
 //   void allocate(int storage, const Storage&), release(int storage, const Storage&),
-//   void saved(int storage), weight_gradient(const WeightGradient&).
+//   void saved(int storage), weight_gradient(const WeightGradient&), and perhaps passes_beside().
 template <typename Sink>
 void play(const Block& block, Pass pass, Sink&& sink) {
   for (const Event& event : block.of(pass)) {
@@ -378,6 +379,9 @@ void play(const Block& block, Pass pass, Sink&& sink) {
         break;
       case EventKind::weight_gradient:
         sink.weight_gradient(block.weight_gradients[index]);
+        break;
+      case EventKind::passes_beside:
+        if constexpr (requires { sink.passes_beside(); }) sink.passes_beside();
         break;
     }
   }

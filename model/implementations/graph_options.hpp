@@ -40,15 +40,18 @@ struct StagePlace {
   bool is_last() const { return stage + 1 == stages; }
 };
 
-// How a trainer of preferences or rewards makes log-probabilities of tokens from hidden states.
+// What a trainer's loss reads, as it makes it from hidden states: log-probabilities of tokens, for
+// preferences and rewards; all logits, for distillation.
 enum class TokenScores {
-  none,    // the model's own loss
-  whole,   // logits, log_softmax of all of them, one number a token
-  rows,    // the same row by row of the batch
-  kernel,  // logits, one kernel
-  chunks,  // tiles of logits, never all of them
-  wide,    // all logits in fp32, log_softmax of all of them (LLaMA-Factory)
-  values   // one number a token of a head of its own: models of values and rewards
+  none,       // the model's own loss
+  whole,      // logits, log_softmax of all of them, one number a token
+  rows,       // the same row by row of the batch
+  kernel,     // logits, one kernel
+  chunks,     // tiles of logits, never all of them
+  wide,       // all logits in fp32, log_softmax of all of them (LLaMA-Factory)
+  values,     // one number a token of a head of its own: models of values and rewards
+  logits,     // all logits, which are the output: a teacher
+  divergence  // of all logits from a teacher's
 };
 
 struct ScoreOptions {
@@ -62,6 +65,7 @@ struct ScoreOptions {
   bool scales_logits = false;     // logits are divided in place, in a view of what is scored
   bool reads_values = false;      // the policy's loss reads the values of a model beside it
   bool holds_hidden = false;      // output_hidden_states: every layer's input is an output
+  double beta = 0.5;              // of a divergence: 0 and 1 compare two distributions, else three
 };
 
 struct GraphOptions {

@@ -5,6 +5,7 @@
 
 #include "base/diagnostic.hpp"
 #include "model/implementations/hf_common.hpp"
+#include "model/implementations/hf_distillation.hpp"
 #include "model/implementations/hf_scores.hpp"
 #include "model/implementations/loss_chunks.hpp"
 
@@ -166,11 +167,13 @@ Tensor causal_loss(Tape& t, const Context& c, const CausalHead& head, const Tens
     return t.leave(scope, scored_tiles_loss(t, c, in, vocabulary_weight(t, c, head)));
   }
   // LLaMA-Factory asks Liger to leave logits to these trainers (require_logits).
-  const bool fused = c.options.fused_loss && c.options.scores.code != TokenScores::wide;
+  const TokenScores code = c.options.scores.code;
+  const bool distils = code == TokenScores::logits || code == TokenScores::divergence;
+  const bool fused = c.options.fused_loss && code != TokenScores::wide && !distils;
   if (fused) return fused_linear_loss(t, c, head, hidden);
   Tensor kept_hidden = hidden;
   const ScoreOptions& scores = c.options.scores;
-  if (scores.code != TokenScores::none && !scores.holds_outputs && scores.tokens > 0) {
+  if (code != TokenScores::none && !distils && !scores.holds_outputs && scores.tokens > 0) {
     // logits_to_keep of GRPO: the scored tokens and the one before them
     const std::int64_t positions = std::min(c.sequence, scores.tokens + 1);
     kept_hidden = aten::slice(t, hidden, 1, positions);
@@ -188,6 +191,11 @@ Tensor causal_loss(Tape& t, const Context& c, const CausalHead& head, const Tens
   if (scores.code != TokenScores::none) {
     // accelerate's convert_outputs_to_fp32 around the forward of a model under autocast
     if (t.autocast()) logits = aten::to(t, logits, DType::fp32);
+    if (code == TokenScores::logits) return logits;
+    if (code == TokenScores::divergence) {
+      t.forget(hidden);  // the model's forward() has returned
+      return divergence_loss(t, c, logits);
+    }
     return scored_logits_loss(t, c, std::move(logits));
   }
   t.hold(logits);

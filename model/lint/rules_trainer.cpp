@@ -117,7 +117,7 @@ void reference_with_adapters(const Run& run, Report& report) {
 // Generation that does not fit because all weights are there at once, and would in parts.
 void gathers_for_generation(const Run& run, Report& report) {
   const Plan& plan = *run.plan;
-  if (run.prediction->fits || !generates_itself(plan)) return;
+  if (run.prediction->fits || !generates_itself(plan) || plan.trainer->distils()) return;
   const Bytes gathered = generation_memory(plan).gathered;
   if (gathered == Bytes::zero()) return;
   Plan apart = plan;

@@ -44,7 +44,8 @@ struct BesideModel {
 enum class PassMoment {
   rollout,         // behind a generation, before the step that it is for
   before_forward,  // of the trained model, in every micro-step
-  after_forward    // the same, while the trained model's activations are there
+  after_forward,   // the same, while the trained model's activations are there
+  in_loss          // the same, between its logits and its loss, which keeps what they return
 };
 
 struct InferencePass {

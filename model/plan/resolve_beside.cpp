@@ -16,6 +16,7 @@
 #include "model/plan/beside.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/plan/trainer.hpp"
+#include "model/releases.hpp"
 
 namespace zeroplan {
 namespace {
@@ -25,6 +26,7 @@ struct SaidModel {
   Origin origin;
   ModelRole role = ModelRole::reference;
   const Json* model = nullptr;
+  std::string model_pointer;
   std::optional<Placement> placement;
   std::optional<Precision> dtype;
   const Json* ds_config = nullptr;
@@ -53,6 +55,7 @@ SaidModel read_object(Resolver& r, const Origin& origin, const Json& object) {
       said.role = role.value_or(ModelRole::reference);
     } else if (key == "model") {
       said.model = &value;
+      said.model_pointer = at.pointer;
     } else if (key == "placement") {
       said.placement = read_name(r, at, value, kPlacementNames, "replicated, sharded, cpu");
     } else if (key == "dtype") {
@@ -82,6 +85,7 @@ std::vector<SaidModel> read_models(Resolver& r) {
 }
 
 bool needs_reference(const TrainerSettings& trainer) {
+  if (trainer.distils()) return false;
   if (trainer.kind == TrainerKind::dpo || trainer.kind == TrainerKind::kto) {
     return !trainer.precompute_reference;
   }
@@ -91,6 +95,42 @@ bool needs_reference(const TrainerSettings& trainer) {
 bool has_role(const std::vector<SaidModel>& models, ModelRole role) {
   return std::any_of(
       models.begin(), models.end(), [=](const SaidModel& model) { return model.role == role; });
+}
+
+// The teacher of a trainer that distils: by its own key, or one of `models`.
+void add_teacher(Resolver& r, std::vector<SaidModel>& models) {
+  const ExplicitValue* said = r.scenario.find(ScenarioKey::teacher);
+  const bool distils = r.plan.trainer != nullptr && r.plan.trainer->distils();
+  if (said != nullptr && !distils) {
+    r.problem(said->origin,
+              "--trainer gkd, whose student a teacher has",
+              r.plan.trainer == nullptr
+                  ? "sft"
+                  : std::string(name(kTrainerKindNames, r.plan.trainer->kind)));
+    return;
+  }
+  if (!distils) return;
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    if (models[i].role != ModelRole::teacher) {
+      r.problem(models[i].origin,
+                "a teacher alone beside gkd's student",
+                std::string(name(kModelRoleNames, models[i].role)));
+    } else if (said != nullptr || i > 0) {
+      r.problem(models[i].origin, "one teacher", "two");
+    }
+  }
+  if (said == nullptr && models.empty()) {
+    r.problem(r.origin(ScenarioKey::teacher),
+              "the teacher of gkd: --teacher MODEL",
+              "none",
+              "a larger model of the student's family, with its vocabulary");
+  }
+  if (said == nullptr) return;
+  SaidModel teacher{said->origin};
+  teacher.role = ModelRole::teacher;
+  teacher.model = &said->value;
+  teacher.model_pointer = said->origin.pointer;
+  models.push_back(teacher);
 }
 
 // PPO's reward model and critic, where nobody says them: of the trained model's size.
@@ -173,6 +213,18 @@ void check_placement(Resolver& r, const SaidModel& said, Placement placement) {
   }
 }
 
+// A teacher as from_pretrained loads it, in its checkpoint's format since transformers 5, with the
+// cache that its config asks for. accelerate puts it under autocast (prepare_model).
+void set_teacher(const SaidModel& said, Plan& plan) {
+  plan.workload.use_cache = true;
+  if (plan.workload.engine != TrainingEngine::ddp) return;
+  const DType computed = dtype_of(plan.workload.precision);
+  const bool keeps = plan.software.transformers_act(ReleaseRule::loads_as_stored);
+  plan.ddp.weight_dtype = keeps ? computed : DType::fp32;
+  if (said.dtype) plan.ddp.weight_dtype = dtype_of(*said.dtype);
+  plan.workload.lora.autocast = computed != DType::fp32;
+}
+
 void set_dtype(Resolver& r, const SaidModel& said, Plan& plan) {
   if (!said.dtype) return;
   const DType dtype = dtype_of(*said.dtype);
@@ -222,6 +274,9 @@ std::shared_ptr<const Plan> own_engine(Resolver& r,
   plan.ddp.ranks = 1;
   plan.ddp.gradient_accumulation_steps = plan.fsdp.gradient_accumulation_steps = 1;
   set_dtype(r, said, plan);
+  if (said.role == ModelRole::teacher && r.plan.trainer != nullptr && r.plan.trainer->distils()) {
+    set_teacher(said, plan);
+  }
   plan.engine_parameters = engine_parameters(plan);
   plan.wrapped_block = wrapped_blocks(*plan.model);
   return std::make_shared<const Plan>(std::move(plan));
@@ -231,9 +286,20 @@ std::shared_ptr<const Model> model_of(const Resolver& r,
                                       const SaidModel& said,
                                       const std::shared_ptr<const Model>& base) {
   if (said.model == nullptr) return base;
-  const std::string pointer = said.origin.pointer + "/model";
   return std::make_shared<const Model>(
-      load_model(*said.model, said.origin.file, pointer, r.model_use()));
+      load_model(*said.model, said.origin.file, said.model_pointer, r.model_use()));
+}
+
+// TRL stops where the two configs differ.
+void check_vocabulary(Resolver& r, const SaidModel& said, const BesideModel& beside) {
+  const Model& teacher = *beside.plan->model;
+  const std::int64_t wanted = r.plan.model->shape.vocabulary, found = teacher.shape.vocabulary;
+  if (wanted == found && teacher.shape.has_logits) return;
+  r.problem({said.origin.file, said.model_pointer},
+            phrase("a teacher with the student's vocabulary of {} words", wanted),
+            teacher.shape.has_logits ? Phrase(std::to_string(found)) : Phrase(teacher.architecture),
+            "gkd compares distributions of the next token; another size of the same series often "
+            "has the same vocabulary");
 }
 
 BesideModel make_beside(Resolver& r,
@@ -256,6 +322,8 @@ BesideModel make_beside(Resolver& r,
                              said,
                              scores ? scoring_model(r, ModelRole::reward) : model_of(r, said, base),
                              beside.placement);
+    const bool distils = r.plan.trainer != nullptr && r.plan.trainer->distils();
+    if (distils) check_vocabulary(r, said, beside);
   }
   return beside;
 }
@@ -274,12 +342,14 @@ std::vector<InferencePass> passes_of(Resolver& r, const std::vector<BesideModel>
   }
   const bool in_step = trainer == nullptr || !trainer->generates();
   const bool rolls_out = trainer != nullptr && trainer->trains_values();
+  const bool distils = trainer != nullptr && trainer->distils();
   for (std::size_t i = 0; i < models.size(); ++i) {
     const bool own = has_own_weights(models[i].placement);
     // What is generated is scored by the others as many rows at a time as a micro-batch has.
-    const InferencePass pass{rolls_out ? PassMoment::rollout
-                             : in_step ? PassMoment::after_forward
-                                       : PassMoment::before_forward,
+    const InferencePass pass{distils     ? PassMoment::in_loss
+                             : rolls_out ? PassMoment::rollout
+                             : in_step   ? PassMoment::after_forward
+                                         : PassMoment::before_forward,
                              models[i].plan,
                              own ? static_cast<int>(i) : -1};
     if (mismatched && models[i].role == ModelRole::reference) passes.push_back(pass);
@@ -323,6 +393,7 @@ Placement usual_placement(const Plan& policy) {
 
 void resolve_beside(Resolver& r, const std::shared_ptr<const Model>& base) {
   std::vector<SaidModel> said = read_models(r);
+  add_teacher(r, said);
   add_scoring_models(r, said);
   add_reference(r.plan, said);
   if (!r.problems.empty()) return;

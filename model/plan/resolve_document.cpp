@@ -117,6 +117,9 @@ Json trainer_json(const TrainerSettings& trainer) {
     settings["epochs"] = trainer.rollout.epochs;
     settings["mini_batches"] = trainer.rollout.mini_batches;
     settings["gathers_model"] = trainer.generation.gathers_model;
+  } else if (trainer.distils()) {
+    settings["lmbda"] = trainer.lmbda;
+    settings["completion_length"] = trainer.generation.completion_length;
   } else if (trainer.generates()) {
     const GenerationSettings& generation = trainer.generation;
     settings["completion_length"] = generation.completion_length;
@@ -165,8 +168,8 @@ Json models_json(const BesideModels& beside, const Scenario& scenario) {
 
 // A name or a size stays as it was said; a path becomes the config itself, so that the document
 // stands alone.
-Json model_json(const Scenario& scenario) {
-  const ExplicitValue* said = scenario.find(ScenarioKey::model);
+Json model_json(const Scenario& scenario, ScenarioKey key) {
+  const ExplicitValue* said = scenario.find(key);
   if (!said->value.is_string()) return said->value;
   const auto config = config_of_path(said->value.as_string(), said->origin.file);
   return config ? *config : said->value;
@@ -207,7 +210,7 @@ DsConfig written_ds_config(const Plan& plan) {
 Json scenario_document(const Plan& plan, const Scenario& scenario) {
   Json document = Json::object();
   if (!plan.id.empty()) document["id"] = plan.id;
-  document["model"] = model_json(scenario);
+  document["model"] = model_json(scenario, ScenarioKey::model);
   document["cluster"] = to_json(plan.cluster);
   if (plan.profile != nullptr) document["profile"] = profile_json(*plan.profile);
   document["workload"] = workload_json(plan.workload);
@@ -223,7 +226,9 @@ Json scenario_document(const Plan& plan, const Scenario& scenario) {
   if (plan.evaluation != nullptr) {
     document["workload"]["evaluation"] = evaluation_json(*plan.evaluation);
   }
-  if (plan.beside != nullptr && !plan.beside->models.empty()) {
+  if (scenario.find(ScenarioKey::teacher) != nullptr) {
+    document["workload"]["teacher"] = model_json(scenario, ScenarioKey::teacher);
+  } else if (plan.beside != nullptr && !plan.beside->models.empty()) {
     document["workload"]["models"] = models_json(*plan.beside, scenario);
   }
   document["software"] = Json::object({{"deepspeed", to_string(plan.software.deepspeed_release)},

@@ -33,6 +33,9 @@ class SettingsReader {
       r_.problem(at(key), "a key of these settings", in_quotes(key), did_you_mean(key, known));
     }
   }
+  void refuse(std::string_view key, const Phrase& expected) {
+    r_.problem(at(key), expected, described(*object_.find(key)));
+  }
   void read(std::string_view key, bool& value) {
     const Json* said = object_.find(key);
     if (said == nullptr) return;
@@ -151,8 +154,22 @@ void read_rollout(SettingsReader& reader, TrainerSettings& trainer) {
   reader.read("gathers_model", trainer.generation.gathers_model);
 }
 
+void read_distillation(SettingsReader& reader, TrainerSettings& trainer) {
+  constexpr std::string_view kKeys[] = {
+      "prompt_length", "beta", "lmbda", "completion_length", "seq_kd"};
+  reader.refuse_others(kKeys);
+  bool teacher_generates = false;
+  reader.read("seq_kd", teacher_generates);
+  if (teacher_generates) {
+    reader.refuse("seq_kd", "false: completions that the teacher generates are not modelled");
+  }
+  reader.read("beta", trainer.beta, 0.0, 1.0);
+  reader.read("lmbda", trainer.lmbda, 0.0, 1.0);
+  reader.read("completion_length", trainer.generation.completion_length, 1, kMostTrainerTokens);
+}
+
 // TRL's own defaults of today (trainer/grpo_config.py of 1.16.0: beta 0; ppo_config.py: kl_coef
-// 0.05).
+// 0.05; experimental/gkd/gkd_config.py).
 TrainerSettings settings_of(TrainerKind kind) {
   TrainerSettings trainer;
   trainer.kind = kind;
@@ -161,6 +178,11 @@ TrainerSettings settings_of(TrainerKind kind) {
   if (kind == TrainerKind::ppo) {
     trainer.generation.completions = 1;
     trainer.generation.completion_length = 53;
+  }
+  if (kind == TrainerKind::gkd) {
+    trainer.beta = trainer.lmbda = 0.5;
+    trainer.generation.completions = 1;
+    trainer.generation.completion_length = 128;
   }
   return trainer;
 }
@@ -189,6 +211,12 @@ void take_trl(Resolver& r, const TrainerSettings& trainer) {
     r.problem(r.origin(ScenarioKey::trl_version),
               "TRL 0.12 to 1.12: this PPOTrainer came with 0.12 and went with 1.13",
               to_string(software.trl));
+  }
+  if (trainer.distils() && !software.trl_acts(ReleaseRule::trl_compares_all_logits)) {
+    r.problem(r.origin(ScenarioKey::trl_version),
+              "TRL 1.14 or later: what its GKDTrainer did before is not described",
+              to_string(software.trl),
+              "trl 1.14 needs transformers 4.56.2 or later");
   }
 }
 
@@ -236,6 +264,15 @@ bool generates_text(const Model& model) {
   });
 }
 
+// TRL's other trainers with a teacher, and who has them.
+Phrase hint_of_distillation(std::string_view trainer) {
+  constexpr std::array<std::string_view, 6> kOthers = {
+      "minillm", "distillation", "gold", "sdft", "sdpo", "server_distillation"};
+  if (std::find(kOthers.begin(), kOthers.end(), trainer) == kOthers.end()) return "";
+  return phrase("of the trainers with a teacher gkd is modelled, with --teacher MODEL; {} is not",
+                in_quotes(std::string(trainer)));
+}
+
 void check_trainer(Resolver& r, TrainerKind kind) {
   const Workload& workload = r.plan.workload;
   const std::string trainer(name(kTrainerKindNames, kind));
@@ -246,6 +283,20 @@ void check_trainer(Resolver& r, TrainerKind kind) {
   }
   if (kind == TrainerKind::ppo && workload.engine == TrainingEngine::fsdp) {
     r.not_modelled(ScenarioKey::trainer, "ppo under FSDP");
+  }
+  if (kind == TrainerKind::gkd && r.plan.model->shape.kind != ModelKind::decoder) {
+    r.problem(r.origin(ScenarioKey::model),
+              "a decoder: gkd compares its logits with a teacher's, prompt and answer in one row",
+              r.plan.model->architecture);
+  }
+  if (kind == TrainerKind::gkd && workload.engine == TrainingEngine::fsdp) {
+    r.problem(r.origin(ScenarioKey::engine),
+              "deepspeed or ddp: under FSDP accelerate leaves gkd's teacher in host memory, where "
+              "its first pass stops",
+              "fsdp");
+  }
+  if (kind == TrainerKind::gkd && workload.implementation != Implementation::hf) {
+    r.not_modelled(ScenarioKey::trainer, "gkd beside other code than transformers'");
   }
   if (workload.engine == TrainingEngine::embedded) {
     r.not_modelled(ScenarioKey::trainer, phrase("{} in the embedded runtime", trainer));
@@ -323,8 +374,10 @@ void resolve_trainer(Resolver& r) {
   const NamedSettings named = named_settings(said->value);
   const auto kind = find(kTrainerKindNames, std::string_view(named.name));
   if (!kind) {
-    r.problem(
-        said->origin, "sft, dpo, kto, grpo, ppo, or {\"dpo\": {...}}", described(said->value));
+    r.problem(said->origin,
+              "sft, dpo, kto, grpo, ppo, gkd, or {\"dpo\": {...}}",
+              described(said->value),
+              hint_of_distillation(named.name));
     return;
   }
   if (*kind == TrainerKind::sft)
@@ -334,9 +387,11 @@ void resolve_trainer(Resolver& r) {
   if (named.settings != nullptr) {
     SettingsReader reader(
         r, *named.settings, {said->origin.file, said->origin.pointer + "/" + named.name});
-    reader.read("beta", trainer.beta, 0.0, 1e6);
+    if (!trainer.distils()) reader.read("beta", trainer.beta, 0.0, 1e6);
     reader.read("prompt_length", trainer.prompt_length, 0, kMostTrainerTokens);
-    if (trainer.trains_values()) {
+    if (trainer.distils()) {
+      read_distillation(reader, trainer);
+    } else if (trainer.trains_values()) {
       read_rollout(reader, trainer);
     } else if (trainer.generates()) {
       read_generation(reader, trainer);
@@ -350,6 +405,13 @@ void resolve_trainer(Resolver& r) {
     take_grpo_of_release(r, said_beta, trainer);
   }
   if (trainer.generates()) say_unmeasured(r, trainer.generation.by);
+  if (trainer.distils() && trainer.generates() && trainer.lmbda < 1.0) {
+    r.assume(
+        phrase("lmbda {}: memory is that of micro-batches whose completions the student "
+               "generates, {} tokens each",
+               Json(trainer.lmbda).dump(),
+               trainer.generation.completion_length));
+  }
   if (trainer.trains_values()) {
     // `output` is a variable of the training loop.
     r.plan.workload.outputs_held = true;
@@ -372,6 +434,10 @@ void resolve_evaluation(Resolver& r) {
   EvaluationSettings evaluation;
   evaluation.keeps_logits = named.name == "logits";
   if (named.name == "none" && named.settings == nullptr) return;
+  if (r.plan.trainer != nullptr && r.plan.trainer->distils()) {
+    r.not_modelled(ScenarioKey::evaluation, "an evaluation by gkd, which runs the teacher, too");
+    return;
+  }
   if (named.name != "loss" && named.name != "logits") {
     r.problem(said->origin,
               "none, loss, logits, or {\"logits\": {\"batch_size\": 8}}",

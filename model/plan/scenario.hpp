@@ -61,6 +61,7 @@ enum class ScenarioKey {
   image_size,
   freeze,
   trainer,
+  teacher,
   models,
   evaluation,
   save_steps,

@@ -76,11 +76,11 @@ constexpr std::array kSpellings = {
              "",
              "of the methods that train few parameters lora and qlora are modelled"},
     Spelling{ScenarioKey::method,
-             "dpo|kto|grpo|ppo",
+             "dpo|kto|grpo|ppo|gkd|distillation",
              "",
              "it is --trainer, beside --method full, lora or qlora"},
     Spelling{ScenarioKey::method,
-             "rlhf|orpo|rm|reward|rloo|gkd|distillation",
+             "rlhf|orpo|rm|reward|rloo",
              "",
              "the training of one model is modelled, not what generates or holds a second one "
              "beside it"},

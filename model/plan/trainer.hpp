@@ -1,6 +1,6 @@
-// The settings of a trainer that runs several models: TRL's DPOTrainer, KTOTrainer, GRPOTrainer and
-// PPOTrainer (docs/contract.md section 1, `workload.trainer`), and the evaluation of any Trainer.
-// Lengths in tokens, batch sizes in sequences per GPU.
+// The settings of a trainer that runs several models: TRL's DPOTrainer, KTOTrainer, GRPOTrainer,
+// PPOTrainer and GKDTrainer (docs/contract.md section 1, `workload.trainer`), and the evaluation of
+// any Trainer. Lengths in tokens, batch sizes in sequences per GPU.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,15 @@
 
 namespace zeroplan {
 
-enum class TrainerKind { sft, dpo, kto, grpo, ppo };
-inline constexpr EnumNames<TrainerKind, 5> kTrainerKindNames{{"sft", "dpo", "kto", "grpo", "ppo"}};
+enum class TrainerKind { sft, dpo, kto, grpo, ppo, gkd };
+inline constexpr EnumNames<TrainerKind, 6> kTrainerKindNames{
+    {"sft", "dpo", "kto", "grpo", "ppo", "gkd"}};
 
 // Whose code it is: its loss and its order of passes.
 enum class TrainerCode { trl, llama_factory };
 inline constexpr EnumNames<TrainerCode, 2> kTrainerCodeNames{{"trl", "llama-factory"}};
 
-// Who generates the completions of grpo and ppo.
+// Who generates the completions of grpo, ppo and gkd.
 enum class GenerationBy {
   trainer,    // the model's own generate() in the training process
   colocated,  // a vLLM engine on the training GPUs
@@ -47,7 +48,8 @@ struct TrainerSettings {
   TrainerCode code = TrainerCode::trl;
   bool precompute_reference = false;  // precompute_ref_log_probs: no reference while training
   bool compares_mismatched = true;    // KTO's loss "kto" scores mismatched completions, too
-  double beta = 0.1;                  // 0 under grpo: no reference
+  double beta = 0.1;                  // 0 under grpo: no reference; of gkd's divergence
+  double lmbda = 0.0;                 // of gkd: the share of micro-batches that are generated
   std::int64_t prompt_length = 0;     // of the sequence; the rest is the completion
   GenerationSettings generation;
   RolloutSettings rollout;  // of ppo
@@ -55,10 +57,14 @@ struct TrainerSettings {
   // Rows of the forward pass for each sample of the micro-batch: chosen and rejected.
   std::int64_t rows() const { return kind == TrainerKind::dpo ? 2 : 1; }
   // Its loss reads log-probabilities of tokens, not the cross entropy of the model.
-  bool scores_tokens() const { return kind != TrainerKind::sft; }
+  bool scores_tokens() const { return kind != TrainerKind::sft && !distils(); }
   // One engine trains the policy and a value model.
   bool trains_values() const { return kind == TrainerKind::ppo; }
-  bool generates() const { return kind == TrainerKind::grpo || kind == TrainerKind::ppo; }
+  // Its loss compares a student's logits with a teacher's.
+  bool distils() const { return kind == TrainerKind::gkd; }
+  bool generates() const {
+    return kind == TrainerKind::grpo || kind == TrainerKind::ppo || (distils() && lmbda > 0.0);
+  }
 };
 
 struct Plan;

@@ -1,6 +1,8 @@
 #include "model/predict/beside_memory.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "model/engine/fetch_coordinator.hpp"
 #include "model/engine/partition.hpp"
@@ -125,6 +127,15 @@ BesideWeights weights_between_passes(const Plan& model) {
   return weights;
 }
 
+CategoryBytes inference_results(const Plan& plan) {
+  CategoryBytes results{};
+  for (const ActivationStep& step : activation_timeline(step_graph(plan)).steps) {
+    results = step.entry;
+    if (!in_forward_phase(step.pass.pass)) return results;
+  }
+  return results;
+}
+
 CategoryBytes inference_rise(const Plan& plan) {
   const ModelGraph graph = step_graph(plan);
   CategoryBytes peak{};
@@ -170,6 +181,11 @@ BesideMemory beside_memory(const Plan& policy) {
     memory.host += weights.host;
   }
   for (const InferencePass& pass : policy.beside->passes) {
+    if (pass.moment == PassMoment::in_loss) {
+      memory.in_loss = larger(memory.in_loss, inference_rise(*pass.plan));
+      add(memory.results, inference_results(*pass.plan));
+      continue;
+    }
     CategoryBytes& rise =
         pass.moment == PassMoment::after_forward ? memory.after_forward : memory.before_forward;
     rise = larger(rise, inference_rise(*pass.plan));
@@ -209,7 +225,16 @@ void add_beside(const Plan& policy,
   const auto turn = std::find_if(steps.begin(), steps.end(), [](const ActivationStep& step) {
     return !in_forward_phase(step.pass.pass);
   });
-  if (turn != steps.end()) add(moment, turn->entry);
+  if (const auto& loss = work.activations.loss) {
+    CategoryBytes passes = moment;
+    add(moment, loss->peak);
+    add(moment, beside.results);
+    add(passes, loss->before);
+    add(passes, beside.in_loss);
+    keep_larger(phase(Phase::forward), passes);
+  } else if (turn != steps.end()) {
+    add(moment, turn->entry);
+  }
   add(moment, beside.after_forward);
   if (policy.trainer != nullptr && policy.trainer->trains_values()) {
     add_loop_variables(policy, gpu);

@@ -21,6 +21,8 @@ BesideWeights weights_between_passes(const Plan& model);
 // [B2] Above what is there when a forward pass without gradients begins: its activations, logits
 // and gathered weights at their peak. `plan` is a pass's.
 CategoryBytes inference_rise(const Plan& plan);
+// What it returns: logits, keys and values.
+CategoryBytes inference_results(const Plan& plan);
 
 // Of all models; nothing for a plan of one.
 struct BesideMemory {
@@ -29,6 +31,8 @@ struct BesideMemory {
   Bytes logits;                    // of the last rollout
   CategoryBytes before_forward{};  // highest rise of the passes of that moment
   CategoryBytes after_forward{};   //
+  CategoryBytes in_loss{};         //
+  CategoryBytes results{};         // that those of in_loss leave until the loss is there
 };
 BesideMemory beside_memory(const Plan& policy);
 

@@ -3,7 +3,7 @@
 // [M1] peak = max over phases and passes of
 //        engine buffers alive then            model/engine/buffers.hpp
 //      + activations alive then, and the rise of the pass over its block
-//                                             model/predict/activation_timeline.hpp
+//                                             model/graph/activation_timeline.hpp
 //      + gathered weights (stage 3)           model/predict/gather_timeline.hpp
 //      + gradients in flight, and the copies a flush makes
 //                                             model/engine/gradient_buckets.hpp, transients.hpp

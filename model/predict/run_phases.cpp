@@ -30,9 +30,33 @@ Bytes largest_weight(const Plan& plan) {
   return largest * weight_dtype(plan);
 }
 
-RunPhase training_step(const Plan& plan, const GpuMemory& gpu) {
+// Of gkd: the trained model's tensors where the teacher runs and the most of its loss, both beside
+// the batch; what the teacher returns lives from one to the other.
+struct Distillation {
+  Bytes before, peak, results, rise;
+};
+std::optional<Distillation> distillation(const Plan& plan) {
+  if (plan.trainer == nullptr || !plan.trainer->distils() || plan.beside == nullptr) {
+    return std::nullopt;
+  }
+  const StepWork work = step_work(plan);
+  const std::optional<LossMoment>& loss = work.activations.loss;
+  if (!loss) return std::nullopt;
+  Distillation found{
+      sum(loss->before) + work.graph.batch, sum(loss->peak) + work.graph.batch, {}, {}};
+  for (const InferencePass& pass : plan.beside->passes) {
+    found.results += sum(inference_results(*pass.plan));
+    found.rise = std::max(found.rise, sum(inference_rise(*pass.plan)));
+  }
+  return found;
+}
+
+RunPhase training_step(const Plan& plan,
+                       const GpuMemory& gpu,
+                       const std::optional<Distillation>& distilled) {
   RunPhase phase;
   Bytes peak;
+  if (distilled) peak = gpu.static_allocated + distilled->peak + distilled->results;
   for (const Phase which : {Phase::forward, Phase::backward, Phase::step}) {
     // A generation stands in the forward phase of the simulation.
     if (which == Phase::forward && plan.trainer != nullptr && plan.trainer->generates()) continue;
@@ -40,12 +64,19 @@ RunPhase training_step(const Plan& plan, const GpuMemory& gpu) {
     peak = std::max(peak, sum(bytes));
   }
   phase.allocated = peak;
-  phase.parts.push_back({"activations, gradients and copies", peak - gpu.static_allocated});
+  const Bytes results = distilled ? distilled->results : Bytes::zero();
+  phase.parts.push_back(
+      {"activations, gradients and copies", peak - gpu.static_allocated - results});
+  if (distilled) {
+    phase.parts.push_back({"what the teacher returned: logits, keys and values", results});
+  }
   return phase;
 }
 
 // Passes within the training step are part of its forward phase.
-std::vector<RunPhase> inference_phases(const Plan& plan, const GpuMemory& gpu) {
+std::vector<RunPhase> inference_phases(const Plan& plan,
+                                       const GpuMemory& gpu,
+                                       const std::optional<Distillation>& distilled) {
   std::vector<RunPhase> phases;
   if (plan.beside == nullptr) return phases;
   for (const InferencePass& pass : plan.beside->passes) {
@@ -64,6 +95,10 @@ std::vector<RunPhase> inference_phases(const Plan& plan, const GpuMemory& gpu) {
     const Bytes rise = sum(inference_rise(*pass.plan));
     phase.parts.push_back({"activations, logits and gathered weights", rise});
     phase.allocated = gpu.static_allocated + rise;
+    if (distilled) {
+      phase.parts.push_back({"what the trained model's forward pass has saved", distilled->before});
+      phase.allocated = phase.allocated + distilled->before;
+    }
     if (pass.moment == PassMoment::after_forward) {
       const Bytes forward = sum(gpu.by_phase[static_cast<std::size_t>(Phase::forward)]);
       phase.parts.push_back({"what the trained model's forward pass has saved",
@@ -84,7 +119,11 @@ void add_generation(const Plan& plan, const GpuMemory& gpu, std::vector<RunPhase
     const GenerationMemory memory = generation_memory(plan);
     if (memory.gathered > Bytes::zero())
       phase.parts.push_back({"gathered weights", memory.gathered});
-    phase.parts.push_back({"keys and values", memory.cache + memory.grown});
+    if (memory.forward > Bytes::zero()) {
+      phase.parts.push_back({"activations of all tokens, without a cache", memory.forward});
+    } else {
+      phase.parts.push_back({"keys and values", memory.cache + memory.grown});
+    }
     phase.parts.push_back({"logits of a token", memory.logits});
     if (memory.kept > Bytes::zero()) phase.parts.push_back({"logits of all tokens", memory.kept});
     phase.allocated = gpu.static_allocated + memory.sum();
@@ -313,8 +352,11 @@ std::optional<RunPhases> run_phases(const Plan& plan, const StepResult& result) 
   }
   RunPhases run;
   run.models = shares_of(plan);
-  run.phases.push_back(training_step(plan, result.gpu));
-  for (RunPhase& phase : inference_phases(plan, result.gpu)) run.phases.push_back(std::move(phase));
+  const std::optional<Distillation> distilled = distillation(plan);
+  run.phases.push_back(training_step(plan, result.gpu, distilled));
+  for (RunPhase& phase : inference_phases(plan, result.gpu, distilled)) {
+    run.phases.push_back(std::move(phase));
+  }
   add_generation(plan, result.gpu, run.phases);
   for (RunPhase& phase : phases_outside_step(plan, result.gpu))
     run.phases.push_back(std::move(phase));

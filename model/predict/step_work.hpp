@@ -2,9 +2,9 @@
 // lives, and in stage 3 the gathering of weights.
 #pragma once
 
+#include "model/graph/activation_timeline.hpp"
 #include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
-#include "model/predict/activation_timeline.hpp"
 #include "model/predict/gather_timeline.hpp"
 
 namespace zeroplan {

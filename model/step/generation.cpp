@@ -4,12 +4,40 @@
 #include "model/step/generation.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "model/engine/partition.hpp"
+#include "model/graph/activation_timeline.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/step/rollout_memory.hpp"
+#include "model/step/step_graph.hpp"
 
 namespace zeroplan {
+
+namespace {
+
+// The highest rise of a pass without gradients over the layers; the head computes one token.
+Bytes layers_without_cache(const Plan& policy) {
+  Plan plan = policy;
+  plan.inference = true;
+  plan.beside = nullptr;
+  plan.workload.activation_checkpointing = ActivationCheckpointing::none;
+  plan.workload.use_cache = plan.workload.outputs_held = false;
+  Model frozen = *plan.model;
+  for (Parameter& parameter : frozen.parameters) parameter.trainable = false;
+  plan.model = std::make_shared<const Model>(std::move(frozen));
+  const ModelGraph graph = step_graph(plan);
+  const auto last = static_cast<std::int32_t>(graph.instances.size()) - 1;
+  Bytes most;
+  for (const ActivationStep& step : activation_timeline(graph).steps) {
+    if (!in_forward_phase(step.pass.pass) || step.pass.instance == last) break;
+    most = std::max(most, sum(step.entry) + step.before_gradients.total);
+  }
+  return most;
+}
+
+}  // namespace
 
 bool cuts_weights(const Plan& plan) {
   const bool stage3 = runs_deepspeed(plan.workload) && plan.engine.stage == 3;
@@ -55,8 +83,10 @@ GenerationMemory generation_memory(const Plan& plan) {
   const TransformerShape& shape = plan.model->shape;
   GenerationMemory memory;
   for (const Bytes weight : weights_for_generation(plan)) memory.gathered += weight;
-  const std::int64_t batches =
-      settings.batches > 0 ? settings.batches : plan.workload.gradient_accumulation_steps;
+  const bool distils = plan.trainer->distils();
+  const std::int64_t batches = distils                ? 1
+                               : settings.batches > 0 ? settings.batches
+                                                      : plan.workload.gradient_accumulation_steps;
   const bool rolls_out = plan.trainer->trains_values();
   const std::int64_t rows = rolls_out
                                 ? rollout_rows(plan)
@@ -70,6 +100,11 @@ GenerationMemory generation_memory(const Plan& plan) {
   // logits[:, -1].to(float32), its softmax, both kept while the token is drawn.
   const Elements words = Elements::of(detail::checked_product(rows, shape.vocabulary));
   memory.logits = words * computed + words * DType::fp32 * 2;
+  // gkd_trainer.py: use_cache=False where activations are checkpointed.
+  if (distils && plan.workload.activation_checkpointing != ActivationCheckpointing::none) {
+    memory.cache = memory.grown = Bytes::zero();
+    memory.forward = layers_without_cache(plan);
+  }
   if (!rolls_out) return memory;
   const GenerationPeak peak = generation_peak(plan);
   if (peak.stacked + memory.cache > peak.padded) {

@@ -23,7 +23,8 @@ struct GenerationMemory {
   Bytes grown;     // one layer's, which are copied to grow
   Bytes logits;    // of the last token, their fp32 copy and its softmax
   Bytes kept;      // of all tokens, by ppo
-  Bytes sum() const { return gathered + cache + grown + logits + kept; }
+  Bytes forward;   // of all tokens, which are computed again for each where there is no cache
+  Bytes sum() const { return gathered + cache + grown + logits + kept + forward; }
 };
 // Whole weights, one by one, that generate() finds gathered; none where every rank has them.
 // Source: DeepSpeed 0.19.6 runtime/zero/partition_parameters.py _allgather_params_coalesced.

@@ -62,9 +62,24 @@ ScoreOptions rollout_scores(const Plan& plan) {
   return scores;
 }
 
+// GKDTrainer's: all logits of the teacher, and the student's loss, which reads both; of the result
+// the completions' tokens, of which the data's may be more than what is generated.
+ScoreOptions distillation_scores(const Plan& plan) {
+  const TrainerSettings& trainer = *plan.trainer;
+  ScoreOptions scores;
+  scores.code = plan.inference ? TokenScores::logits : TokenScores::divergence;
+  scores.beta = trainer.beta;
+  const std::int64_t generated = trainer.generates() ? trainer.generation.completion_length : 0;
+  const std::int64_t of_data =
+      trainer.lmbda >= 1.0 ? 0 : plan.workload.sequence_length - trainer.prompt_length;
+  scores.tokens = std::max<std::int64_t>({1, generated, of_data});
+  return scores;
+}
+
 // What its trainer reads of the logits, by TRL's release.
 ScoreOptions score_options(const Plan& plan) {
   ScoreOptions scores;
+  if (plan.trainer != nullptr && plan.trainer->distils()) return distillation_scores(plan);
   if (plan.trainer == nullptr || !plan.trainer->scores_tokens()) return scores;
   if (plan.trainer->code == TrainerCode::llama_factory) {
     const bool kto = plan.trainer->kind == TrainerKind::kto;
@@ -130,7 +145,10 @@ GraphOptions graph_options(const Plan& plan) {
   // A chosen and a rejected answer are seldom equally long, nor are prompts and what is generated.
   const bool pairs =
       plan.trainer != nullptr && (plan.trainer->rows() > 1 || plan.trainer->generates());
-  options.mask = has_padded_rows(workload) || pairs ? MaskKind::padded : MaskKind::none;
+  // One row alone of gkd has no padding; several are padded to the longest.
+  const bool distils = plan.trainer != nullptr && plan.trainer->distils();
+  const bool padded = distils ? workload.micro_batch_size > 1 : pairs;
+  options.mask = has_padded_rows(workload) || padded ? MaskKind::padded : MaskKind::none;
   options.linear_attention = workload.linear_attention;
   options.fused_loss = workload.fused_loss;
   options.tiled_mlp = workload.tiled_mlp;
@@ -182,7 +200,8 @@ GraphOptions graph_options(const Plan& plan) {
 
 bool calls_fused_loss(const Plan& plan) {
   const TokenScores code = score_options(plan).code;
-  return code != TokenScores::wide && code != TokenScores::chunks && code != TokenScores::values;
+  return code == TokenScores::none || code == TokenScores::whole || code == TokenScores::rows ||
+         code == TokenScores::kernel;
 }
 
 }  // namespace zeroplan

@@ -96,7 +96,9 @@ class RunFlags(TypedDict, total=False):
     freeze: str
     """"vision,projector", or names of parameters or modules that do not train."""
     trainer: Union[str, Dict[str, Any]]
-    """TRL's: sft, dpo, kto, grpo, ppo, or {"dpo": {"precompute_reference": True}}."""
+    """TRL's: sft, dpo, kto, grpo, ppo, gkd, or {"dpo": {"precompute_reference": True}}."""
+    teacher: Union[str, Dict[str, Any]]
+    """The model that gkd's trained one learns from, as model."""
     beside: Union[str, List[Union[str, Dict[str, Any]]]]
     """Models beside the trained one: "reference,sharded", or [{"role": "reward", "model": "..."}]."""
     evaluation: Union[str, Dict[str, Any]]

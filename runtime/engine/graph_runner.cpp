@@ -85,6 +85,7 @@ void GraphRunner::run(const PassStep& pass, const Hooks& hooks, double loss_grad
         buffer_of(pass.instance, event.index).reset();
         break;
       case EventKind::save:
+      case EventKind::passes_beside:
         break;
       case EventKind::weight_gradient:
         announce(pass, block.weight_gradients[index], hooks);

@@ -76,6 +76,12 @@ bool BesideWriter::is_ppo() const {
   return policy_.trainer != nullptr && policy_.trainer->trains_values();
 }
 
+bool BesideWriter::distils() const {
+  return policy_.trainer != nullptr && policy_.trainer->distils();
+}
+
+bool BesideWriter::generates_before(int micro_step) const { return micro_step == 0 || distils(); }
+
 bool BesideWriter::rolls_out() const { return is_ppo() && !asleep_; }
 
 bool BesideWriter::generates() const {
@@ -107,6 +113,9 @@ void BesideWriter::generate() {
     held.push_back(take(memory.cache / tensors, MemoryCategory::activations));
   }
   held.push_back(take(memory.grown, MemoryCategory::activations));
+  if (memory.forward > Bytes::zero()) {
+    held.push_back(take(memory.forward, MemoryCategory::activations));
+  }
   held.push_back(take(memory.logits, MemoryCategory::logits));
   drop(held);
 }
@@ -189,6 +198,10 @@ void BesideWriter::drop_variables() {
 
 void BesideWriter::end_forward() {
   if (is_ppo()) drop_outputs();
+  if (!distils()) return;
+  writer_.empty_cache();
+  for (Runner* runner : returned_) drop_results(*runner);
+  returned_.clear();
 }
 
 void BesideWriter::end_backward(int micro_step, bool steps) {
@@ -266,7 +279,15 @@ void BesideWriter::write_pass(Runner& runner, const OwnEngine& own) {
     if (runner.cast[p]) writer_.release(runner.casts[p]);
     runner.cast[p] = false;
   }
-  for (const PassStep& pass : passes) {
+  if (distils()) {
+    returned_.push_back(&runner);
+  } else {
+    drop_results(runner);
+  }
+}
+
+void BesideWriter::drop_results(Runner& runner) {
+  for (const PassStep& pass : runner.writer->passes()) {
     if (pass.pass != Pass::drop_outputs) continue;
     runner.writer->write(
         pass, [](const Event&) {}, [](std::int32_t, SlotIndex) {});

@@ -28,7 +28,10 @@ class BesideWriter {
   // Whether the first step is not all: ZeRO-3's coordinator records a model's first pass, and PPO's
   // second rollout finds the logits of the first and the optimizer's states.
   bool needs_two_steps() const;
-  // What generates for the step that begins, and goes again.
+  // Whether something is generated before this micro-step: before a step's first, by gkd before
+  // each of them.
+  bool generates_before(int micro_step) const;
+  // What generates for the step, or the micro-step, that begins, and goes again.
   void begin_step();
   // Whether the step that begins stands behind a rollout of PPO, and behind any generation by the
   // model itself. Of PPO's steps the first ones do; the steady one, whose time counts, does not.
@@ -39,8 +42,8 @@ class BesideWriter {
   void keep_asleep() { asleep_ = true; }
 
   // PPO's training loop: its variables hold a micro-batch's outputs until the next one's are there.
-  // After the forward pass; after the backward pass, whose graph has let go of them; after the
-  // step.
+  // GKD's loss ends with empty_cache() and lets go of what the teacher returned. After the forward
+  // pass; after the backward pass, whose graph has let go of them; after the step.
   void end_forward();
   void end_backward(int micro_step, bool steps);
   void end_step();
@@ -63,6 +66,8 @@ class BesideWriter {
   Runner& runner_of(const InferencePass& pass);
   void write_pass(Runner& runner, const OwnEngine& own);
   bool is_ppo() const;
+  bool distils() const;
+  void drop_results(Runner& runner);
   void generate();
   void roll_out();
   void hold_outputs();
@@ -78,6 +83,7 @@ class BesideWriter {
   Communicators& communicators_;
   std::vector<std::unique_ptr<Runner>> runners_;
   bool asleep_ = false;
+  std::vector<Runner*> returned_;  // whose results the loss still reads
   std::vector<SlotIndex> logits_;  // of the last rollout
   // The loop's variables, the same slots in every micro-step, which may be repeated.
   std::vector<SlotIndex> outputs_;

@@ -176,7 +176,7 @@ StepSections DdpWriter::write_step(bool first, bool varies) {
 Section DdpWriter::write_micro_step(int micro_step, bool rebuilds) {
   const std::size_t begin = writer_.position();
   reduces_ = config_.ranks > 1 && micro_step == config_.gradient_accumulation_steps - 1;
-  backward_began_ = false;
+  backward_began_ = forward_returned_ = false;
   drops_held_gradients_ = config_.gradients_held && micro_step == 0;
   writer_.set_label(-1);
   writer_.mark(Phase::forward);
@@ -185,7 +185,7 @@ Section DdpWriter::write_micro_step(int micro_step, bool rebuilds) {
   for (Bucket& bucket : buckets_) bucket.missing = bucket.content.parameters.size();
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
   graphs_.current().begin_micro_batch();
-  if (beside_ && micro_step == 0) {
+  if (beside_ && beside_->generates_before(micro_step)) {
     beside_->begin_step();
     beside_->write_passes(PassMoment::rollout, graphs_.current());
   }
@@ -215,14 +215,19 @@ void DdpWriter::write_pass(const PassStep& pass) {
   const bool turns = !in_forward_phase(pass.pass) && pass.pass != Pass::drop_outputs;
   if (turns && !backward_began_) {
     backward_began_ = true;
-    drop_casts_of_checkpointed();
+    if (!forward_returned_) drop_casts_of_checkpointed();
     if (drops_held_gradients_) drop_gradients();
     writer_.mark(Phase::backward);
   }
   cast_weights(pass);
   graphs_.current().write(
       pass,
-      [](const Event&) {},
+      [this](const Event& event) {
+        if (event.kind != EventKind::passes_beside || !beside_) return;
+        forward_returned_ = true;
+        drop_casts_of_checkpointed();
+        beside_->write_passes(PassMoment::in_loss, graphs_.current());
+      },
       [this](std::int32_t index, SlotIndex slot) { take_gradient(index, slot); });
   if (pass.pass == Pass::backward) {
     drop_casts(model_graph_.instances[static_cast<std::size_t>(pass.instance)]);

@@ -92,6 +92,7 @@ class DdpWriter {
   std::size_t next_bucket_ = 0;        // all before it are under way
   bool reduces_ = false;               // the last micro-step of a window
   bool backward_began_ = false;
+  bool forward_returned_ = false;      // before the loss: autocast has ended
   bool drops_held_gradients_ = false;  // when the backward pass begins
 };
 

@@ -156,7 +156,7 @@ Section DeepSpeedWriter::write_micro_step(int micro_step) {
   writer_.mark(Phase::forward);
   writer_.issue(tasks_.host("micro-step", tasks_.host_costs().micro_step), kComputeStream);
   graph().begin_micro_batch();
-  if (beside_ && micro_step == 0) {
+  if (beside_ && beside_->generates_before(micro_step)) {
     begin_step_beside();
     if (beside_->rolls_out()) write_passes_beside(PassMoment::rollout);
   }
@@ -236,7 +236,8 @@ void DeepSpeedWriter::write_passes_beside(PassMoment moment) {
   if (!beside_) return;
   OwnEngine own;
   if (fetches_) {
-    if (moment == PassMoment::after_forward) fetches_->leave_forward();
+    const bool behind = moment == PassMoment::after_forward || moment == PassMoment::in_loss;
+    if (behind) fetches_->leave_forward();
     fetches_->begin_pass(std::nullopt);
     own.begin = [this, moment] {
       // PPO calls the value model and the policy inside of the wrapper, whose hook never fires.
@@ -287,6 +288,7 @@ void DeepSpeedWriter::write_pass(const PassStep& pass) {
   graph().write(
       pass,
       [&](const Event& event) {
+        if (event.kind == EventKind::passes_beside) write_passes_beside(PassMoment::in_loss);
         if (fetches_) fetches_->follow(pass, event);
       },
       [&](std::int32_t parameter, SlotIndex slot) { take_gradient(parameter, slot); });

@@ -44,7 +44,7 @@ class GraphWriter {
   // on (input_buffer.cpp).
   void add_tied_parts_on(StreamId stream) { tied_stream_ = stream; }
 
-  // One pass over one instance. on_module(event): module_enter or module_exit.
+  // One pass over one instance. on_module(event): module_enter, module_exit or passes_beside.
   // on_gradient(parameter, slot): complete, and the engine's from now on.
   template <typename OnModule, typename OnGradient>
   void write(const PassStep& pass, OnModule&& on_module, OnGradient&& on_gradient) {
@@ -77,6 +77,7 @@ class GraphWriter {
         }
         case EventKind::module_enter:
         case EventKind::module_exit:
+        case EventKind::passes_beside:
           on_module(event);
           break;
       }

@@ -235,6 +235,7 @@ const std::set<std::string>& names() {
       "kto",
       "grpo",
       "ppo",
+      "gkd",
       "axolotl",
       "trl",
       "trainer",

@@ -130,6 +130,11 @@ constexpr Bound kBounds[] = {
     {" ppo ", "", Of::reserved, 0.5, 0.015},
     {" ppo ", "", Of::reserved, 0.9, 0.05},
     {" ppo ", "", Of::held_below, 1.0, 0.0},
+    // GKD with a teacher of another size, whose logits and cache stand beside the student's.
+    {" gkd ", "", Of::allocated, 0.5, 0.0005},
+    {" gkd ", "", Of::allocated, 1.0, 0.001},
+    {" gkd ", "", Of::reserved, 0.5, 0.01},
+    {" gkd ", "", Of::reserved, 1.0, 0.05},
 };
 
 // How many lines a file has at least: a bound on nothing holds.
@@ -144,6 +149,7 @@ constexpr Least kLeast[] = {{"adapters", 60},
                             {"families_hybrid", 22},
                             {"families_sparse", 6},
                             {"four_bits", 12},
+                            {"gkd", 29},
                             {"lengths", 69},
                             {"ppo", 10},
                             {"torch-2.2", 140},

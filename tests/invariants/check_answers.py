@@ -50,6 +50,7 @@ MODEL_SETTINGS = [
     *[{"trainer": name} for name in ("dpo", "kto", "grpo", "ppo")],
     *[{"trainer": name, "method": "lora"} for name in ("dpo", "kto", "grpo", "ppo")],
     *[{"trainer": name, "evaluation": "logits"} for name in ("sft", "dpo", "ppo")],
+    {"trainer": "gkd", "models": [{"role": "teacher"}]}, {"trainer": "gkd", "models": [{"role": "teacher"}], "method": "lora", "zero": {"stage": 2}},
     {"trainer": "ppo", "zero": {"stage": 0}}, {"trainer": "grpo", "zero": {"stage": 2}}, {"trainer": "dpo", "zero": {"stage": 0}},
     {"trainer": "ppo", "activation_checkpointing": "full"}, {"trainer": "dpo", "engine": "fsdp"}, {"trainer": "grpo", "engine": "ddp"},
     {"method": "lora"}, {"method": "qlora"}, {"engine": "fsdp"}, {"engine": "ddp"}, {"engine": "fsdp", "fsdp_version": 2},

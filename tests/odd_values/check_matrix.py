@@ -42,7 +42,8 @@ RELEASES = [("0.12.6", "2.1", "4.36"), ("0.14.2", "2.2", "4.40"), ("0.16.4", "2.
 AXES = {
     "trainer": ["sft", "dpo", "kto", "grpo", "ppo", {"dpo": {"precompute_reference": True}},
                 {"kto": {"code": "llama-factory"}}, {"grpo": {"beta": 0.04}},
-                {"grpo": {"generation": "colocated", "sleeps": True}}],
+                {"grpo": {"generation": "colocated", "sleeps": True}}, {"gkd": {"lmbda": 0.0}}, "gkd"],
+    "teacher": ["gpt2", "llama-3.2-1b"],
     "method": ["full", "lora", "qlora", {"lora": {"rank": 8, "targets": "all-linear"}}],
     "engine": ["deepspeed", "fsdp", "ddp", "embedded"],
     "zero": [{"stage": 0}, {"stage": 1}, {"stage": 2}, {"stage": 3},

@@ -384,7 +384,7 @@ double usual_learning_rate(const Plan& plan) {
   const std::optional<double> said = plan.ds_config.real(Knob::optimizer_lr);
   if (said && *said != kOfTrainer) return *said;
   const bool adapters = has_adapters(plan);
-  if (plan.trainer == nullptr) return adapters ? 2.0e-4 : 2.0e-5;
+  if (plan.trainer == nullptr || plan.trainer->distils()) return adapters ? 2.0e-4 : 2.0e-5;
   if (plan.trainer->trains_values()) return 3.0e-6;
   if (plan.trainer->generates()) return 1.0e-6;
   return adapters ? 5.0e-6 : 5.0e-7;

@@ -12,7 +12,9 @@
 #include "model/families/hf_config.hpp"
 #include "model/families/traced_document.hpp"
 #include "model/hardware/hostfile.hpp"
+#include "model/plan/beside.hpp"
 #include "model/plan/software_sets.hpp"
+#include "model/plan/trainer.hpp"
 #include "tuner/kit/form_settings.hpp"
 #include "tuner/kit/forms.hpp"
 #include "tuner/kit/kit_scope.hpp"
@@ -155,6 +157,19 @@ Json model_config(const Plan& plan, const Json& scenario) {
   return config;
 }
 
+// What was said of gkd's teacher; null for every other trainer.
+const Json* teacher_of(const Json& scenario) {
+  const Json& workload = *scenario.find("workload");
+  if (const Json* teacher = workload.find("teacher")) return teacher;
+  const Json* models = workload.find("models");
+  for (std::size_t i = 0; models != nullptr && i < models->items().size(); ++i) {
+    const Json& object = models->items()[i];
+    const bool teaches = *object.find("role") == Json(name(kModelRoleNames, ModelRole::teacher));
+    if (teaches) return object.find("model");
+  }
+  return nullptr;
+}
+
 // A hostfile cannot quote a name. Hosts that parse_hostfile() read are good ones.
 void require_host_names(const Cluster& cluster) {
   for (const std::string& host : cluster.hosts) {
@@ -188,6 +203,12 @@ std::vector<KitFile> make_kit(const Plan& plan,
   const bool scripts = plan.workload.engine != TrainingEngine::embedded && beyond_kit(plan).empty();
   if (!scripts && kit_forms(plan).empty()) return files;
   files.push_back({"model/config.json", model_config(plan, scenario).dump(2) + "\n"});
+  if (plan.trainer != nullptr && plan.trainer->distils()) {
+    const Json* teacher = teacher_of(scenario);
+    if (teacher == nullptr) teacher = scenario.find("model");  // a copy of the student
+    const Json sizes = teacher->is_object() ? *teacher : config_of_name(teacher->as_string());
+    files.push_back({"teacher/config.json", sizes.dump(2) + "\n"});
+  }
   if (const Json* images = of_document(*scenario.find("model"), "preprocessor_config")) {
     files.push_back({"model/preprocessor_config.json", images->dump(2) + "\n"});
   }

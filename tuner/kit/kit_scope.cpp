@@ -4,6 +4,7 @@
 
 #include "model/graph/traced_graph.hpp"
 #include "model/plan/beside.hpp"
+#include "model/plan/software_sets.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/releases.hpp"
 
@@ -65,6 +66,10 @@ bool trains_with_trl(const Plan& plan) {
     const Placement usual = model.role == ModelRole::critic ? Placement::policy_engine
                             : shares                        ? Placement::policy_weights
                                                             : usual_placement(plan);
+    if (plan.trainer->distils()) {
+      const bool written = own_code_of(*model.plan->model) == nullptr;
+      return written && model.placement == usual_placement(plan);
+    }
     const bool its_own = model.role == ModelRole::reference || plan.trainer->trains_values();
     return its_own && model.name.empty() && model.placement == usual;
   });

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "model/plan/software_sets.hpp"
+#include "model/plan/trainer.hpp"
 #include "model/predict/checkpoint.hpp"
 #include "model/predict/verdict.hpp"
 #include "tuner/kit/form_launch.hpp"
@@ -164,6 +165,9 @@ void weights(const Plan& plan, Phrase& page) {
         "and {} into kit/model/.\n"
         "That code runs on your machine (trust_remote_code): read it first.\n",
         files));
+  }
+  if (plan.trainer != nullptr && plan.trainer->distils()) {
+    page += "Put the teacher's weights and config.json into kit/teacher/.\n";
   }
   page += "Install what the plan counts on: `pip install -r kit/requirements.txt`\n";
 }

@@ -30,6 +30,7 @@ def begin():
     imports.after("torch.nn.parallel.distributed", _ddp)
     imports.after("torch.distributed.fsdp", _fsdp)
     imports.after("peft.peft_model", _peft)
+    imports.after("trl.experimental.gkd.gkd_trainer", _distillation)
     for package in ("lightning.pytorch", "pytorch_lightning"):
         imports.after(package + ".loops.optimization.automatic", _lightning)
 
@@ -126,6 +127,12 @@ def _peft(module):
     from . import facts
 
     facts.watch_peft(module)
+
+
+def _distillation(module):
+    from . import facts
+
+    facts.watch_distillation(module.GKDTrainer)
 
 
 def begin_again(environment):

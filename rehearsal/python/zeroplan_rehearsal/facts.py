@@ -252,7 +252,7 @@ def watch_fsdp(module):
     module.fully_shard = fully_shard
 
 
-_KINDS = {"DPOTrainer": "dpo", "KTOTrainer": "kto", "GRPOTrainer": "grpo", "PPOTrainer": "ppo"}
+_KINDS = {"DPOTrainer": "dpo", "KTOTrainer": "kto", "GRPOTrainer": "grpo", "PPOTrainer": "ppo", "GKDTrainer": "gkd"}
 # What a scenario's `trainer` has of each configuration of TRL.
 _SETTINGS = {
     "dpo": {"beta": "beta", "precompute_reference": "precompute_ref_log_probs"},
@@ -262,6 +262,7 @@ _SETTINGS = {
     "ppo": {"beta": "kl_coef", "completion_length": "response_length", "epochs": "num_ppo_epochs",
             "rollout_rows": "local_rollout_forward_batch_size", "mini_batches": "num_mini_batches",
             "gathers_model": "ds3_gather_for_generation"},
+    "gkd": {"beta": "beta", "lmbda": "lmbda", "completion_length": "max_new_tokens", "seq_kd": "seq_kd"},
 }
 
 
@@ -290,6 +291,19 @@ def watch_trainer(trainer):
         once("sync_each_batch", bool((accumulation or {}).get("sync_each_batch")))
 
     _watch_constructor(trainer, note)
+
+
+def watch_distillation(trainer):
+    """The teacher is there when the first step begins; programs look at what the constructor takes."""
+    original = trainer.training_step
+
+    @functools.wraps(original)
+    def training_step(self, *args, **kwargs):
+        teacher = getattr(self.teacher_model, "module", self.teacher_model)
+        once("teacher", teacher.config.to_dict())
+        return original(self, *args, **kwargs)
+
+    trainer.training_step = training_step
 
 
 def watch_lightning(module):

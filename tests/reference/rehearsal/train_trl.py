@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 
 import datasets
 import tokenizers
@@ -199,10 +200,53 @@ def ppo_trainer(run, said):
                       value_model=value, train_dataset=data, eval_dataset=data, **more)
 
 
+def teacher_model(run, dtype):
+    """The scenario's teacher as from_pretrained makes it: with a cache of keys and values, which a config asks for."""
+    config = transformers.AutoConfig.for_model(**run.workload["teacher"])
+    return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype,
+                                                         attn_implementation=run.workload.get("attention", "sdpa"))
+
+
+class WaitAfterSteps(transformers.TrainerCallback):
+    """NCCL's watchdog looks every 100 ms which collectives have ended; until then the first step's bucket of all gradients
+    lives on. A step takes longer on a GPU."""
+
+    def on_step_end(self, *_, **__):
+        time.sleep(0.3)
+
+
+def distilling_trainer(run, said):
+    """GKD on samples that are tokenised: every second one is shorter, so that rows are padded on the left. What the student
+    generates is as long as it may be: the drawn word 0 ends nothing."""
+    from trl.experimental.gkd import GKDConfig, GKDTrainer
+
+    tokens, prompt, rows = run.batch[1], said["prompt_length"], []
+    for less in (0, 8) * 64:
+        answer = tokens - prompt
+        rows.append({"prompt": text(prompt - less), "input_ids": [4 + i % WORDS for i in range(tokens - less)],
+                     "attention_mask": [1] * (tokens - less), "completion_mask": [0] * (prompt - less) + [1] * answer})
+    args = GKDConfig(**arguments(run, "gkd", said), lmbda=said["lmbda"], beta=said["beta"], max_length=tokens,
+                     max_new_tokens=said.get("completion_length", tokens - prompt), train_sampling_strategy="sequential")
+    dtype = run.dtype if run.engine == "deepspeed" or run.lora else torch.float32
+    more = {"callbacks": [WaitAfterSteps()]} if run.engine == "ddp" else {}
+    if run.lora:
+        import peft
+
+        more["peft_config"] = peft.LoraConfig(r=run.lora["rank"], target_modules=run.lora["targets"], task_type="CAUSAL_LM")
+    adapters, run.lora = run.lora, None
+    model = run.model(dtype)
+    run.lora = adapters
+    return GKDTrainer(model=model, teacher_model=teacher_model(run, run.dtype), args=args,
+                      train_dataset=datasets.Dataset.from_list(rows), processing_class=tokenizer(), **more)
+
+
 def train(run):
     kind, said = settings(run)
     if kind == "ppo":
         ppo_trainer(run, said).train()
+        return
+    if kind == "gkd":
+        distilling_trainer(run, said).train()
         return
     made = generating_trainer(run, said) if kind == "grpo" else preference_trainer(run, kind, said)
     made.train()

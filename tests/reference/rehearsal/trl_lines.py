@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Configurations of TRL's trainers, as lines for scripts/rehearse_matrix.py: trl_lines.py > LINES.jsonl
 
-DPO, KTO and GRPO (which generates itself) of TRL 1.16.0, PPO of 1.10.0 and 0.17.0 on four layers of 1,024 and on Qwen2.5-0.5B, under DeepSpeed's stages and DDP, full and with
+DPO, KTO, GRPO (which generates itself) and GKD of TRL 1.16.0, PPO of 1.10.0 and 0.17.0 on four layers of 1,024 and on Qwen2.5-0.5B, under DeepSpeed's stages and DDP, full and with
 adapters, with and without checkpoints; the reference as TRL makes it (train_trl.py). A few of each release that makes
 log-probabilities in another way.
 """
@@ -71,6 +71,51 @@ def lines_of_ppo():
     yield rollout(before, engine="ddp", ranks=1)
 
 
+TEACHER = {**adapters_lines.MODEL, "hidden_size": 1536, "intermediate_size": 4096, "num_hidden_layers": 6}
+QWEN_1_5B = matrix_lines.model("qwen2.5-1.5b")
+
+
+def distilled(name="", teacher=TEACHER, said=None, mark="", **more):
+    """GKD. `teacher`: a config, whose vocabulary is the student's."""
+    said = {"beta": 0.5, "lmbda": 0.0, **(said or {})}
+    if said["lmbda"] > 0:  # a rehearsal takes a second for ten tokens
+        said.update(completion_length=96, prompt_length=1024 - 96)
+    made = line(NEWEST, "gkd", name, said=said, **{"batch": 2, "ranks": 2, **more})
+    workload = made["scenario"]["workload"]
+    workload["teacher"] = teacher
+    settings = workload["trainer"]["gkd"]
+    marks = settings["lmbda"] > 0 and "lmbda%g" % settings["lmbda"], settings["beta"] != 0.5 and "beta%g" % settings["beta"], mark
+    made["id"] = "-".join(filter(None, [made["id"].replace("gkd-beta-", "gkd-"), *marks]))
+    return made
+
+
+def lines_of_gkd():
+    """With what the data says and with what the student generates (lmbda 1)."""
+    for stage in (0, 2, 3):
+        yield distilled(stage=stage)
+        yield distilled(stage=stage, said={"lmbda": 1.0})
+        yield distilled(stage=stage, lora=16)
+    for stage in (2, 3):
+        yield distilled(stage=stage, checkpointing="ckn")
+        yield distilled(stage=stage, sequence=2048, batch=1)
+        yield distilled("qwen2.5-0.5b", QWEN_1_5B, stage=stage, ranks=4, batch=1)
+    yield distilled(stage=3, lora=16, checkpointing="ckr")
+    yield distilled(stage=3, checkpointing="ckn", said={"lmbda": 1.0})
+    yield distilled(stage=3, offload="offall")
+    yield distilled(stage=3, micro_batches=2, said={"lmbda": 1.0})
+    yield distilled(engine="ddp", ranks=1)
+    yield distilled(engine="ddp", checkpointing="ckn")
+    yield distilled(engine="ddp", ranks=1, lora=16)
+    yield distilled(engine="ddp", ranks=1, said={"lmbda": 1.0})
+    for beta in (0.0, 1.0):
+        yield distilled(stage=2, said={"beta": beta})
+    yield distilled(stage=2, micro_batches=2)
+    yield distilled(stage=2, sequence=512, batch=4)
+    smaller = {**adapters_lines.MODEL, "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 2, "num_key_value_heads": 8}
+    yield distilled(stage=2, teacher=smaller, mark="small-teacher")
+    yield distilled(stage=3, teacher=smaller, mark="small-teacher")
+
+
 def lines():
     for stage in (0, 1, 2, 3):
         yield line(NEWEST, "dpo", stage=stage, ranks=2, batch=2)
@@ -109,5 +154,5 @@ def lines():
 
 
 if __name__ == "__main__":
-    for row in (*lines(), *lines_of_ppo()):
+    for row in (*lines(), *lines_of_ppo(), *lines_of_gkd()):
         print(json.dumps(row))

@@ -580,6 +580,25 @@ TEST_CASE("TRL's ppo.py says the rollout and the reward model") {
   CHECK(said(meaning, ScenarioKey::model) == "a/b");
 }
 
+TEST_CASE("TRL's gkd.py says the teacher, and what it generates alone names no trainer") {
+  Files files;
+  const auto read = [&](const std::string& command) {
+    return cli::from::read_from(files.add("run.sh", command + "\n"));
+  };
+  const auto meaning = read(
+      "accelerate launch gkd.py --model_name_or_path a/b --teacher_model_name_or_path c/d "
+      "--lmbda 1.0 --beta 0 --max_new_tokens 64 --temperature 0.9 --max_length 512");
+  CHECK(said(meaning, ScenarioKey::trainer) ==
+        R"({"gkd":{"lmbda":1.0,"beta":0.0,"completion_length":64}})");
+  CHECK(said(meaning, ScenarioKey::teacher) == "c/d");
+  CHECK(said(meaning, ScenarioKey::sequence_length) == "512");
+  CHECK(said(read("python my.py --model_name_or_path m --lmbda 0.5"), ScenarioKey::trainer) ==
+        R"({"gkd":{"lmbda":0.5}})");
+  CHECK(read("python my.py --model_name_or_path m --max_new_tokens 64")
+            .scenario.find(ScenarioKey::trainer) == nullptr);
+  CHECK_THROWS_AS(read("trl gkd --model_name_or_path m"), InputError);
+}
+
 TEST_CASE("what LLaMA-Factory is told behind its file counts over it") {
   if (!testing::has_yaml()) return;
   Files files;

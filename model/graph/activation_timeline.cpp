@@ -1,9 +1,7 @@
-#include "model/predict/activation_timeline.hpp"
+#include "model/graph/activation_timeline.hpp"
 
 #include <algorithm>
 #include <utility>
-
-#include "model/predict/step_result.hpp"
 
 namespace zeroplan {
 namespace {
@@ -15,6 +13,7 @@ struct PassEffect {
   PassRise from_first_gradient;
   Bytes weight_gradients;
   std::int32_t weight_gradient_count = 0;
+  std::optional<LossMoment> loss;  // above the entry, too
   bool known = false;
 };
 
@@ -74,6 +73,8 @@ class EffectSink {
     note_peak();
   }
 
+  void passes_beside() { effect_.loss = LossMoment{effect_.left, effect_.left}; }
+
   PassEffect take() {
     effect_.weight_gradients = all_weights_;
     effect_.known = true;
@@ -86,6 +87,7 @@ class EffectSink {
     alive_ += bytes;
   }
   void note_peak() {
+    if (effect_.loss && alive_ > sum(effect_.loss->peak)) effect_.loss->peak = effect_.left;
     if (alive_ > rise_->total) {
       rise_->total = alive_;
       rise_->without = effect_.left;
@@ -186,6 +188,9 @@ ActivationTimeline activation_timeline(const ModelGraph& graph) {
     step.weight_gradients = effect.weight_gradients;
     step.weight_gradient_count = effect.weight_gradient_count;
     timeline.steps.push_back(step);
+    if (effect.loss) {
+      timeline.loss = LossMoment{plus(alive, effect.loss->before), plus(alive, effect.loss->peak)};
+    }
     alive = plus(alive, effect.left);
     end_pass(graph, pass, alive);
     if (pass.pass == Pass::backward) tied.read(block, instance, alive);

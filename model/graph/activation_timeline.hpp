@@ -3,6 +3,7 @@
 // apart because their life after autograd belongs to the engine.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "model/graph/graph.hpp"
@@ -30,12 +31,19 @@ struct ActivationStep {
   std::int32_t weight_gradient_count = 0;
 };
 
+// Where a trainer runs its other models between logits and loss (EventKind::passes_beside).
+struct LossMoment {
+  CategoryBytes before{};  // alive then
+  CategoryBytes peak{};    // the most from then on until the pass ends
+};
+
 struct ActivationTimeline {
   std::vector<ActivationStep> steps;  // in the order of micro_batch(graph)
   std::vector<std::int32_t>
       gradient_order;      // Model::parameters indices as their gradients complete
   Bytes weight_gradients;  // of the whole model
   CategoryBytes after{};   // alive when the last pass has ended
+  std::optional<LossMoment> loss;
 };
 
 ActivationTimeline activation_timeline(const ModelGraph& graph);
