@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.hpp"
+#include "model/step/graph_options.hpp"
 #include "simulator/allocator_options.hpp"
 
 namespace zeroplan::tuner {
@@ -94,14 +95,16 @@ constexpr std::array kBufferMeanings = {
                   {Knob::zero_stage, Knob::zero_stage}},
 };
 
-std::vector<std::string_view> activation_knobs(MemoryCategory category) {
+std::vector<std::string_view> activation_knobs(MemoryCategory category, const Plan& plan) {
   std::vector<std::string_view> knobs;
   if (category == MemoryCategory::activations) {
     knobs.push_back(flag(ScenarioKey::activation_checkpointing));
   }
   knobs.push_back(flag(ScenarioKey::micro_batch_size));
   knobs.push_back(flag(ScenarioKey::sequence_length));
-  if (category == MemoryCategory::logits) knobs.push_back(flag(ScenarioKey::fused_loss));
+  if (category == MemoryCategory::logits && calls_fused_loss(plan)) {
+    knobs.push_back(flag(ScenarioKey::fused_loss));
+  }
   return knobs;
 }
 
@@ -300,7 +303,7 @@ TensorSort PeakInventoryBuilder::storage_sort(std::int32_t instance, std::int32_
     return sort;
   }
   TensorSort sort;
-  sort.knobs = activation_knobs(what.category);
+  sort.knobs = activation_knobs(what.category, plan_);
   const Maker maker = maker_of(block, storage);
   if (maker.operation == nullptr) {
     sort.what = phrase("tensor of {}", block.name);
@@ -348,7 +351,7 @@ TensorSort PeakInventoryBuilder::sort_of(std::size_t instruction) const {
               ".grad",
               {pointer_of(Knob::zero_stage), flag(ScenarioKey::gradient_accumulation_steps)}};
     case simulator::SlotKind::batch:
-      return {"token ids, labels and mask", "", activation_knobs(MemoryCategory::logits)};
+      return {"token ids, labels and mask", "", activation_knobs(MemoryCategory::logits, plan_)};
     case simulator::SlotKind::gathered_parameter:
     case simulator::SlotKind::secondary_parameter:
     case simulator::SlotKind::saved_parameter:

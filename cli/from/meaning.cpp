@@ -63,7 +63,9 @@ class MeaningReader {
       return {Use::passed_over, phrase("{}: {}", origin.file, origin.pointer).english()};
     }
     trl_ = trl_ || setting.name == "trl";
-    if (trainer_.read(setting)) return {Use::taken, "--trainer"};
+    const bool teaches = setting.name == "teacher_model_name_or_path";
+    if (trainer_.read(setting)) return {Use::taken, teaches ? "--teacher" : "--trainer"};
+    if (teaches) refuse(setting, "a teacher of another trainer than TRL's GKDTrainer");
     if (setting.name == "script" || setting.name == "trl" || setting.name == "swift") {
       return {Use::taken};
     }

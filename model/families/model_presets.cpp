@@ -357,7 +357,8 @@ Model model_from_name(std::string_view name,
     throw InputError(Diagnostic{.file = file,
                                 .pointer = pointer,
                                 .expected = "a size between 100M and 1T, or a model's name",
-                                .got = in_quotes(name)});
+                                .got = in_quotes(name),
+                                .hint = "a config.json can have any size: give its path"});
   }
   const std::vector<ModelPreset>& presets = model_presets();
   if (const ModelPreset* preset = find_preset(presets, name)) {

@@ -71,9 +71,9 @@ class LayerLists {
 
 // A layer's part of a rule, by its key: the item of a list, for "<key" and "<1" whether it is one
 // of the first so many, for ">1" whether it is the last, for "%key" whether it ends a period, for
-// "^key" whether it begins one, for
-// "$key" whether it is the last of its value in a list, for "+key" the item of the next layer
-// ("": there is none), for "@key" whether a list has its number. Null: nothing.
+// "^key" whether it begins one, for "$key" whether it is the last of its value in a list, for
+// "+key" the item of the next layer ("": there is none), for "@key" whether a list has its number.
+// Null: nothing.
 Json said_of_layer(std::string_view key,
                    std::size_t i,
                    const LayerLists& lists,
@@ -154,7 +154,7 @@ std::vector<std::size_t> kinds_of(const Json& layers, const Values& values) {
   }
   const std::vector<Json>& by = layers.find("rules")->items().front().find("by")->items();
   const std::string key = by.empty() ? "" : by.front().as_string();
-  throw NotRecorded{key.find_first_of("<>%^$@") == 0 ? key.substr(1) : key,
+  throw NotRecorded{key.find_first_of("<>%^$+@") == 0 ? key.substr(1) : key,
                     phrase("layers of the kinds that were recorded")};
 }
 

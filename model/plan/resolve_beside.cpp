@@ -218,11 +218,11 @@ void check_placement(Resolver& r, const SaidModel& said, Placement placement) {
 void set_teacher(const SaidModel& said, Plan& plan) {
   plan.workload.use_cache = true;
   if (plan.workload.engine != TrainingEngine::ddp) return;
-  const DType computed = dtype_of(plan.workload.precision);
-  const bool keeps = plan.software.transformers_act(ReleaseRule::loads_as_stored);
-  plan.ddp.weight_dtype = keeps ? computed : DType::fp32;
-  if (said.dtype) plan.ddp.weight_dtype = dtype_of(*said.dtype);
-  plan.workload.lora.autocast = computed != DType::fp32;
+  if (!said.dtype) {
+    const bool keeps = plan.software.transformers_act(ReleaseRule::loads_as_stored);
+    plan.ddp.weight_dtype = keeps ? checkpoint_dtype(*plan.whole_model) : DType::fp32;
+  }
+  plan.workload.lora.autocast = dtype_of(plan.workload.precision) != DType::fp32;
 }
 
 void set_dtype(Resolver& r, const SaidModel& said, Plan& plan) {

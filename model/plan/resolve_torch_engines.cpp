@@ -35,15 +35,6 @@ bool keeps_half_weights(const DsConfig& config) {
          config.boolean(Knob::fp16_master_weights_and_grads).value_or(false);
 }
 
-// The format of the checkpoint: what its config names. Those that name none are older and in fp32
-// (gpt2, bert, t5).
-DType checkpoint_dtype(const Plan& plan) {
-  const std::string named = plan.whole_model->torch_dtype.value_or("float32");
-  return named == "bfloat16" || named == kMxfp4Checkpoint ? DType::bf16
-         : named == "float16"                             ? DType::fp16
-                                                          : DType::fp32;
-}
-
 // Under FSDP accelerate makes weights of 16 bits fp32, where its release does not lose them.
 bool trains_as_loaded(const Plan& plan) {
   const Workload& work = plan.workload;
@@ -82,7 +73,7 @@ LoadedWeights loaded_weights(Resolver& r) {
                      compute != DType::fp32 && plan.trainer == nullptr && !r.ds_config_mixes &&
                      plan.software.transformers_act(ReleaseRule::loads_as_stored);
   if (!loads) return {};
-  const DType stored = checkpoint_dtype(plan);
+  const DType stored = checkpoint_dtype(*plan.whole_model);
   if (stored == DType::fp32) return {};
   if (plan.workload.engine == TrainingEngine::fsdp) {
     r.assume(
@@ -301,6 +292,15 @@ void resolve_ddp(Resolver& r) {
 }
 
 }  // namespace
+
+// The format of the checkpoint: what its config names. Those that name none are older and in fp32
+// (gpt2, bert, t5).
+DType checkpoint_dtype(const Model& model) {
+  const std::string named = model.torch_dtype.value_or("float32");
+  return named == "bfloat16" || named == kMxfp4Checkpoint ? DType::bf16
+         : named == "float16"                             ? DType::fp16
+                                                          : DType::fp32;
+}
 
 std::vector<int> wrapped_blocks(const Model& model) {
   std::vector<int> block_of_module(model.modules.size(), -1);

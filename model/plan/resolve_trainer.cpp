@@ -187,6 +187,18 @@ TrainerSettings settings_of(TrainerKind kind) {
   return trainer;
 }
 
+// `key`: what the release follows from.
+void refuse_old_distillation(Resolver& r, ScenarioKey key, const TrainerSettings& trainer) {
+  const Software& software = r.plan.software;
+  if (!trainer.distils() || software.trl_acts(ReleaseRule::trl_compares_all_logits)) return;
+  r.problem(
+      r.origin(key),
+      "TRL 1.14 or later: what its GKDTrainer did before is not described",
+      phrase(
+          "TRL {} with transformers {}", to_string(software.trl), to_string(software.transformers)),
+      "trl 1.14 needs transformers 4.56.2 or later: --trl 1.16 --transformers 5.17");
+}
+
 // LLaMA-Factory's loss is its own, whatever TRL is there.
 void take_trl(Resolver& r, const TrainerSettings& trainer) {
   Software& software = r.plan.software;
@@ -198,6 +210,7 @@ void take_trl(Resolver& r, const TrainerSettings& trainer) {
   software.trl = usual;
   if (!said) {
     if (code == TrainerCode::trl) r.assume(phrase("software: TRL {}", to_string(usual)));
+    refuse_old_distillation(r, ScenarioKey::trainer, trainer);
     return;
   }
   const auto parsed = parse_version(*said);
@@ -212,12 +225,7 @@ void take_trl(Resolver& r, const TrainerSettings& trainer) {
               "TRL 0.12 to 1.12: this PPOTrainer came with 0.12 and went with 1.13",
               to_string(software.trl));
   }
-  if (trainer.distils() && !software.trl_acts(ReleaseRule::trl_compares_all_logits)) {
-    r.problem(r.origin(ScenarioKey::trl_version),
-              "TRL 1.14 or later: what its GKDTrainer did before is not described",
-              to_string(software.trl),
-              "trl 1.14 needs transformers 4.56.2 or later");
-  }
+  refuse_old_distillation(r, ScenarioKey::trl_version, trainer);
 }
 
 // GRPO's defaults and batch changed with TRL's releases: those of the plan's release hold.

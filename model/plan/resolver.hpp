@@ -144,7 +144,9 @@ bool trains_values(const Plan& plan);
 void mark_muon(const Plan& plan, std::vector<EngineParameter>& parameters);
 void resolve_muon(Resolver& resolver);
 
-// resolve_torch_engines.cpp: what of the ds_config FSDP and DDP take.
+// resolve_torch_engines.cpp
+DType checkpoint_dtype(const Model& model);
+// What of the ds_config FSDP and DDP take.
 void resolve_torch_engine(Resolver& resolver);
 // Whether FSDP reduces in every micro-step where nobody says: a loop by hand, without no_sync.
 bool reduces_by_default(const Workload& workload);

@@ -666,7 +666,7 @@ class Variant:
         known, rules, count = self.known, stack["rules"], stack["count"]
         layers, absent = known.defaults[count], {}
         needed = all(any(key[0] not in "<>%^@" for key in rule["by"]) for rule in rules)  # no rule goes without a list
-        for key in sorted({key.lstrip("$") for rule in rules for key in rule["by"] if key[0] not in "<>%^@"}):
+        for key in sorted({key.lstrip("$+") for rule in rules for key in rule["by"] if key[0] not in "<>%^@"}):
             usual = [known.list_without(key, {count: number}) for number in (layers, layers + 1, layers + 3)]
             row = {}
             for first, length in itertools.product(range(3), range(1, layers // 2 + 1)) if needed else ():
