@@ -213,14 +213,18 @@ void check_placement(Resolver& r, const SaidModel& said, Placement placement) {
   }
 }
 
-// A teacher as from_pretrained loads it, in its checkpoint's format since transformers 5, with the
-// cache that its config asks for. accelerate puts it under autocast (prepare_model).
+// A teacher as from_pretrained loads it, in its checkpoint's format since transformers 5 (that of
+// the run, where its config names none), with the cache that its config asks for. accelerate puts
+// it under autocast (prepare_model).
 void set_teacher(const SaidModel& said, Plan& plan) {
   plan.workload.use_cache = true;
   if (plan.workload.engine != TrainingEngine::ddp) return;
   if (!said.dtype) {
     const bool keeps = plan.software.transformers_act(ReleaseRule::loads_as_stored);
-    plan.ddp.weight_dtype = keeps ? checkpoint_dtype(*plan.whole_model) : DType::fp32;
+    const bool named = plan.whole_model->torch_dtype.has_value();
+    const DType stored =
+        named ? checkpoint_dtype(*plan.whole_model) : dtype_of(plan.workload.precision);
+    plan.ddp.weight_dtype = keeps ? stored : DType::fp32;
   }
   plan.workload.lora.autocast = dtype_of(plan.workload.precision) != DType::fp32;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/engine/partition.hpp"
+
 namespace zeroplan {
 
 std::vector<KeptWeight> kept_weights(const Plan& plan, const EngineConfig& config) {
