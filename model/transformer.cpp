@@ -19,4 +19,9 @@ ParameterCounts count_parameters(const Model& model) {
   return counts;
 }
 
+Model without_training(Model model) {
+  for (Parameter& parameter : model.parameters) parameter.trainable = false;
+  return model;
+}
+
 }  // namespace zeroplan

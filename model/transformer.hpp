@@ -177,4 +177,7 @@ struct Model {
 
 ParameterCounts count_parameters(const Model& model);
 
+// The model with no parameter that trains.
+Model without_training(Model model);
+
 }  // namespace zeroplan

@@ -67,7 +67,7 @@ constexpr std::array kTrainerRows = {
     TrainerRow{"teacher_model_name_or_path", "", Kind::text, "gkd"},
 };
 
-// What other programs have, too, and so names no trainer.
+// Settings that other programs have, too: they name no trainer.
 constexpr std::string_view kOfOthers = "max_new_tokens|teacher_model_name_or_path";
 
 const TrainerRow* row_of(std::string_view name) {

@@ -171,7 +171,7 @@ class Tape {
   // The calling frame has bound its variable to something else: the input lives on only in what
   // refers to it here.
   void forget_input();
-  // The same of another tensor: where the calling frame's variable is all that is left, it goes.
+  // The calling frame has let go of another tensor, which goes where nothing here refers to it.
   void forget(const Tensor& tensor);
   // A tensor that an earlier block shared under a slot of ModelGraph::shared.
   Tensor shared(std::int32_t slot, const Shape& shape, DType dtype);

@@ -40,7 +40,7 @@ struct StagePlace {
   bool is_last() const { return stage + 1 == stages; }
 };
 
-// What a trainer's loss reads, as it makes it from hidden states: log-probabilities of tokens, for
+// A trainer's loss reads tensors that it makes of hidden states: log-probabilities of tokens, for
 // preferences and rewards; all logits, for distillation.
 enum class TokenScores {
   none,       // the model's own loss

@@ -105,7 +105,8 @@ Tensor sum_of_all(Tape& t, const Tensor& x) {
   return out;
 }
 
-// Of every word at every position; what it is the sum of lives as long as TRL's function runs.
+// The divergence of every word at every position, and its parts, which live as long as TRL's
+// function runs.
 struct Divergence {
   Tensor of_teacher, of_student, sum;
 };

@@ -1,4 +1,4 @@
-// What one row of the knob table says. The table itself is configs/knobs.json, where a row is an
+// KnobRow is one row of the knob table. The table itself is configs/knobs.json, where a row is an
 // object with the fields of KnobRow; what has its default is left out.
 //
 // A knob is one key of ds_config.json. Values are numbers without a type of their own here, because

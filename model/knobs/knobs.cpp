@@ -101,7 +101,7 @@ KnobRange range_of(const Json& bounds) {
   return range;
 }
 
-// What a member of a row's object sets.
+// A member of a row's object, and the field that it sets.
 struct Field {
   std::string_view key;
   void (*read)(const Json& value, KnobRow& row);

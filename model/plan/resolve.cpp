@@ -456,6 +456,18 @@ std::shared_ptr<const Model> Resolver::make(const std::shared_ptr<const Model>& 
   return made == nullptr ? std::make_shared<const Model>(maker()) : made->of(of, what, maker);
 }
 
+std::shared_ptr<const Model> Resolver::read(const Json& said,
+                                            const std::string& file,
+                                            const std::string& pointer) {
+  const ModelUse use = model_use();
+  const auto maker = [&] { return load_model(said, file, pointer, use); };
+  if (use.images.count > 0) return std::make_shared<const Model>(maker());
+  return make(nullptr,
+              "read:" + file + " " + said.dump() + " " + use.attention + " " +
+                  std::to_string(use.sequence_length) + " " + to_string(*use.transformers),
+              maker);
+}
+
 Prepared prepare(const Scenario& scenario) {
   std::shared_ptr<const Model> model = load_model_of(scenario, ExpertLayout::modules);
   std::shared_ptr<const Model> fused;

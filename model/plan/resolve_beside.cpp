@@ -100,8 +100,7 @@ bool has_role(const std::vector<SaidModel>& models, ModelRole role) {
 // The teacher of a trainer that distils: by its own key, or one of `models`.
 void add_teacher(Resolver& r, std::vector<SaidModel>& models) {
   const ExplicitValue* said = r.scenario.find(ScenarioKey::teacher);
-  const bool distils = r.plan.trainer != nullptr && r.plan.trainer->distils();
-  if (said != nullptr && !distils) {
+  if (said != nullptr && !distils(r.plan)) {
     r.problem(said->origin,
               "--trainer gkd, whose student a teacher has",
               r.plan.trainer == nullptr
@@ -109,7 +108,7 @@ void add_teacher(Resolver& r, std::vector<SaidModel>& models) {
                   : std::string(name(kTrainerKindNames, r.plan.trainer->kind)));
     return;
   }
-  if (!distils) return;
+  if (!distils(r.plan)) return;
   for (std::size_t i = 0; i < models.size(); ++i) {
     if (models[i].role != ModelRole::teacher) {
       r.problem(models[i].origin,
@@ -164,11 +163,7 @@ void add_reference(const Plan& plan, std::vector<SaidModel>& models) {
 }
 
 std::shared_ptr<const Model> frozen(Resolver& r, const std::shared_ptr<const Model>& model) {
-  return r.make(model, "frozen", [&] {
-    Model copy = *model;
-    for (Parameter& parameter : copy.parameters) parameter.trainable = false;
-    return copy;
-  });
+  return r.make(model, "frozen", [&] { return without_training(*model); });
 }
 
 // The trained model's plan as that of passes without gradients.
@@ -221,10 +216,8 @@ void set_teacher(const SaidModel& said, Plan& plan) {
   if (plan.workload.engine != TrainingEngine::ddp) return;
   if (!said.dtype) {
     const bool keeps = plan.software.transformers_act(ReleaseRule::loads_as_stored);
-    const bool named = plan.whole_model->torch_dtype.has_value();
-    const DType stored =
-        named ? checkpoint_dtype(*plan.whole_model) : dtype_of(plan.workload.precision);
-    plan.ddp.weight_dtype = keeps ? stored : DType::fp32;
+    const DType computed = dtype_of(plan.workload.precision);
+    plan.ddp.weight_dtype = keeps ? checkpoint_dtype(*plan.whole_model, computed) : DType::fp32;
   }
   plan.workload.lora.autocast = dtype_of(plan.workload.precision) != DType::fp32;
 }
@@ -278,7 +271,7 @@ std::shared_ptr<const Plan> own_engine(Resolver& r,
   plan.ddp.ranks = 1;
   plan.ddp.gradient_accumulation_steps = plan.fsdp.gradient_accumulation_steps = 1;
   set_dtype(r, said, plan);
-  if (said.role == ModelRole::teacher && r.plan.trainer != nullptr && r.plan.trainer->distils()) {
+  if (said.role == ModelRole::teacher && distils(r.plan)) {
     set_teacher(said, plan);
   }
   plan.engine_parameters = engine_parameters(plan);
@@ -286,12 +279,11 @@ std::shared_ptr<const Plan> own_engine(Resolver& r,
   return std::make_shared<const Plan>(std::move(plan));
 }
 
-std::shared_ptr<const Model> model_of(const Resolver& r,
+std::shared_ptr<const Model> model_of(Resolver& r,
                                       const SaidModel& said,
                                       const std::shared_ptr<const Model>& base) {
   if (said.model == nullptr) return base;
-  return std::make_shared<const Model>(
-      load_model(*said.model, said.origin.file, said.model_pointer, r.model_use()));
+  return r.read(*said.model, said.origin.file, said.model_pointer);
 }
 
 // TRL stops where the two configs differ.
@@ -326,8 +318,7 @@ BesideModel make_beside(Resolver& r,
                              said,
                              scores ? scoring_model(r, ModelRole::reward) : model_of(r, said, base),
                              beside.placement);
-    const bool distils = r.plan.trainer != nullptr && r.plan.trainer->distils();
-    if (distils) check_vocabulary(r, said, beside);
+    if (distils(r.plan)) check_vocabulary(r, said, beside);
   }
   return beside;
 }

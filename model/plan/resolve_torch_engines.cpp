@@ -4,6 +4,7 @@
 #include <string>
 
 #include "model/families/hf_config.hpp"
+#include "model/plan/engine_from_ds_config.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/releases.hpp"
 
@@ -73,7 +74,8 @@ LoadedWeights loaded_weights(Resolver& r) {
                      compute != DType::fp32 && plan.trainer == nullptr && !r.ds_config_mixes &&
                      plan.software.transformers_act(ReleaseRule::loads_as_stored);
   if (!loads) return {};
-  const DType stored = checkpoint_dtype(*plan.whole_model);
+  // Checkpoints whose config names no format are older and in fp32 (gpt2, bert, t5).
+  const DType stored = checkpoint_dtype(*plan.whole_model, DType::fp32);
   if (stored == DType::fp32) return {};
   if (plan.workload.engine == TrainingEngine::fsdp) {
     r.assume(
@@ -293,13 +295,9 @@ void resolve_ddp(Resolver& r) {
 
 }  // namespace
 
-// The format of the checkpoint: what its config names. Those that name none are older and in fp32
-// (gpt2, bert, t5).
-DType checkpoint_dtype(const Model& model) {
-  const std::string named = model.torch_dtype.value_or("float32");
-  return named == "bfloat16" || named == kMxfp4Checkpoint ? DType::bf16
-         : named == "float16"                             ? DType::fp16
-                                                          : DType::fp32;
+DType checkpoint_dtype(const Model& model, DType otherwise) {
+  const std::string named = model.torch_dtype.value_or("");
+  return named == kMxfp4Checkpoint ? DType::bf16 : dtype_named(named, otherwise);
 }
 
 std::vector<int> wrapped_blocks(const Model& model) {

@@ -431,6 +431,8 @@ void resolve_trainer(Resolver& r) {
   r.plan.trainer = std::make_shared<const TrainerSettings>(trainer);
 }
 
+bool distils(const Plan& plan) { return plan.trainer != nullptr && plan.trainer->distils(); }
+
 void resolve_evaluation(Resolver& r) {
   const ExplicitValue* said = r.scenario.find(ScenarioKey::evaluation);
   if (said == nullptr) return;
@@ -442,7 +444,7 @@ void resolve_evaluation(Resolver& r) {
   EvaluationSettings evaluation;
   evaluation.keeps_logits = named.name == "logits";
   if (named.name == "none" && named.settings == nullptr) return;
-  if (r.plan.trainer != nullptr && r.plan.trainer->distils()) {
+  if (distils(r.plan)) {
     r.not_modelled(ScenarioKey::evaluation, "an evaluation by gkd, which runs the teacher, too");
     return;
   }

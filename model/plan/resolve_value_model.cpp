@@ -132,11 +132,7 @@ bool trains_values(const Plan& plan) {
 std::shared_ptr<const Model> scoring_model(Resolver& r, ModelRole role) {
   const SaidConfig said = said_of(r, role);
   const ModelUse use = r.model_use();
-  const std::string text = said.origin.file + " " + said.model->dump() + " " + use.attention + " " +
-                           std::to_string(use.sequence_length) + " " + to_string(*use.transformers);
-  const auto causal = r.make(nullptr, "causal:" + text, [&] {
-    return load_model(*said.model, said.origin.file, said.origin.pointer, use);
-  });
+  const auto causal = r.read(*said.model, said.origin.file, said.origin.pointer);
   const auto refuse = [&](const Phrase& got) {
     r.problem(
         said.origin,

@@ -47,6 +47,11 @@ struct Resolver {
                                     const std::string& what,
                                     const std::function<Model()>& maker);
 
+  // A model that a scenario says beside its own, read once for all plans of a question.
+  std::shared_ptr<const Model> read(const Json& said,
+                                    const std::string& file,
+                                    const std::string& pointer);
+
   // Sentences of one line, whatever the names in them hold.
   void assume(const Phrase& sentence) { plan.assumptions.push_back(printable_values(sentence)); }
   void warn(const Phrase& sentence) { plan.warnings.push_back(printable_values(sentence)); }
@@ -144,9 +149,9 @@ bool trains_values(const Plan& plan);
 void mark_muon(const Plan& plan, std::vector<EngineParameter>& parameters);
 void resolve_muon(Resolver& resolver);
 
-// resolve_torch_engines.cpp
-DType checkpoint_dtype(const Model& model);
-// What of the ds_config FSDP and DDP take.
+// resolve_torch_engines.cpp: the format that a checkpoint's config names.
+DType checkpoint_dtype(const Model& model, DType otherwise);
+// FSDP and DDP take a part of the ds_config.
 void resolve_torch_engine(Resolver& resolver);
 // Whether FSDP reduces in every micro-step where nobody says: a loop by hand, without no_sync.
 bool reduces_by_default(const Workload& workload);

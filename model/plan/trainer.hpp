@@ -89,4 +89,8 @@ struct EvaluationSettings {
   std::int64_t samples = 0;             // of the evaluation data; 0: not said
 };
 
+struct Plan;
+// Whether the plan's trainer does.
+bool distils(const Plan& plan);
+
 }  // namespace zeroplan

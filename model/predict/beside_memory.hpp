@@ -21,7 +21,7 @@ BesideWeights weights_between_passes(const Plan& model);
 // [B2] Above what is there when a forward pass without gradients begins: its activations, logits
 // and gathered weights at their peak. `plan` is a pass's.
 CategoryBytes inference_rise(const Plan& plan);
-// What it returns: logits, keys and values.
+// Its results: logits, keys and values.
 CategoryBytes inference_results(const Plan& plan);
 
 // Of all models; nothing for a plan of one.

@@ -36,7 +36,7 @@ struct Distillation {
   Bytes before, peak, results, rise;
 };
 std::optional<Distillation> distillation(const Plan& plan) {
-  if (plan.trainer == nullptr || !plan.trainer->distils() || plan.beside == nullptr) {
+  if (!distils(plan) || plan.beside == nullptr) {
     return std::nullopt;
   }
   const StepWork work = step_work(plan);
@@ -310,9 +310,7 @@ Plan evaluation_plan(const Plan& plan) {
   Plan evaluated = plan;
   evaluated.beside = nullptr;
   evaluated.inference = true;
-  Model frozen = *plan.model;
-  for (Parameter& parameter : frozen.parameters) parameter.trainable = false;
-  evaluated.model = std::make_shared<const Model>(std::move(frozen));
+  evaluated.model = std::make_shared<const Model>(without_training(*plan.model));
   evaluated.workload.micro_batch_size = plan.evaluation->batch_size;
   evaluated.workload.activation_checkpointing = ActivationCheckpointing::none;
   // Liger's forward skips logits by itself only while it trains.

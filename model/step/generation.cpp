@@ -24,9 +24,7 @@ Bytes layers_without_cache(const Plan& policy) {
   plan.beside = nullptr;
   plan.workload.activation_checkpointing = ActivationCheckpointing::none;
   plan.workload.use_cache = plan.workload.outputs_held = false;
-  Model frozen = *plan.model;
-  for (Parameter& parameter : frozen.parameters) parameter.trainable = false;
-  plan.model = std::make_shared<const Model>(std::move(frozen));
+  plan.model = std::make_shared<const Model>(without_training(*plan.model));
   const ModelGraph graph = step_graph(plan);
   const auto last = static_cast<std::int32_t>(graph.instances.size()) - 1;
   Bytes most;

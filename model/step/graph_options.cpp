@@ -79,7 +79,7 @@ ScoreOptions distillation_scores(const Plan& plan) {
 // What its trainer reads of the logits, by TRL's release.
 ScoreOptions score_options(const Plan& plan) {
   ScoreOptions scores;
-  if (plan.trainer != nullptr && plan.trainer->distils()) return distillation_scores(plan);
+  if (distils(plan)) return distillation_scores(plan);
   if (plan.trainer == nullptr || !plan.trainer->scores_tokens()) return scores;
   if (plan.trainer->code == TrainerCode::llama_factory) {
     const bool kto = plan.trainer->kind == TrainerKind::kto;
@@ -146,8 +146,7 @@ GraphOptions graph_options(const Plan& plan) {
   const bool pairs =
       plan.trainer != nullptr && (plan.trainer->rows() > 1 || plan.trainer->generates());
   // One row alone of gkd has no padding; several are padded to the longest.
-  const bool distils = plan.trainer != nullptr && plan.trainer->distils();
-  const bool padded = distils ? workload.micro_batch_size > 1 : pairs;
+  const bool padded = distils(plan) ? workload.micro_batch_size > 1 : pairs;
   options.mask = has_padded_rows(workload) || padded ? MaskKind::padded : MaskKind::none;
   options.linear_attention = workload.linear_attention;
   options.fused_loss = workload.fused_loss;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "model/plan/trainer.hpp"
-#include "model/step/generation.hpp"
 #include "model/step/rollout_memory.hpp"
 #include "model/step/step_graph.hpp"
 
@@ -76,11 +75,9 @@ bool BesideWriter::is_ppo() const {
   return policy_.trainer != nullptr && policy_.trainer->trains_values();
 }
 
-bool BesideWriter::distils() const {
-  return policy_.trainer != nullptr && policy_.trainer->distils();
+bool BesideWriter::generates_before(int micro_step) const {
+  return micro_step == 0 || distils(policy_);
 }
-
-bool BesideWriter::generates_before(int micro_step) const { return micro_step == 0 || distils(); }
 
 bool BesideWriter::rolls_out() const { return is_ppo() && !asleep_; }
 
@@ -103,7 +100,8 @@ void BesideWriter::begin_step() {
 
 // The weights that it gathers, keys and values of each layer, logits of the last token.
 void BesideWriter::generate() {
-  const GenerationMemory memory = generation_memory(policy_);
+  if (!generation_) generation_ = generation_memory(policy_);
+  const GenerationMemory& memory = *generation_;
   std::vector<SlotIndex> held;
   for (const Bytes weight : weights_for_generation(policy_)) {
     held.push_back(take(weight, MemoryCategory::parameters));
@@ -198,7 +196,7 @@ void BesideWriter::drop_variables() {
 
 void BesideWriter::end_forward() {
   if (is_ppo()) drop_outputs();
-  if (!distils()) return;
+  if (!distils(policy_)) return;
   writer_.empty_cache();
   for (Runner* runner : returned_) drop_results(*runner);
   returned_.clear();
@@ -279,7 +277,7 @@ void BesideWriter::write_pass(Runner& runner, const OwnEngine& own) {
     if (runner.cast[p]) writer_.release(runner.casts[p]);
     runner.cast[p] = false;
   }
-  if (distils()) {
+  if (distils(policy_)) {
     returned_.push_back(&runner);
   } else {
     drop_results(runner);

@@ -4,9 +4,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "model/plan/beside.hpp"
+#include "model/step/generation.hpp"
 #include "simulator/engines/frozen_weights.hpp"
 #include "simulator/engines/graph_writer.hpp"
 
@@ -66,7 +68,6 @@ class BesideWriter {
   Runner& runner_of(const InferencePass& pass);
   void write_pass(Runner& runner, const OwnEngine& own);
   bool is_ppo() const;
-  bool distils() const;
   void drop_results(Runner& runner);
   void generate();
   void roll_out();
@@ -83,8 +84,9 @@ class BesideWriter {
   Communicators& communicators_;
   std::vector<std::unique_ptr<Runner>> runners_;
   bool asleep_ = false;
-  std::vector<Runner*> returned_;  // whose results the loss still reads
-  std::vector<SlotIndex> logits_;  // of the last rollout
+  std::optional<GenerationMemory> generation_;  // from the first one on
+  std::vector<Runner*> returned_;               // whose results the loss still reads
+  std::vector<SlotIndex> logits_;               // of the last rollout
   // The loop's variables, the same slots in every micro-step, which may be repeated.
   std::vector<SlotIndex> outputs_;
   SlotIndex probabilities_ = -1, made_ = -1;

@@ -120,21 +120,22 @@ TEST_CASE("one rank that stands in for all takes about their time") {
 
 TEST_CASE("ranks in lockstep are never faster than alone, and end together") {
   int slower = 0;
-  for_each_plan(
-      83, kScenarios, [&](const Plan&, const ModelGraph&, std::vector<simulator::PlannedRank> ranks) {
-        for (simulator::PlannedRank& rank : ranks) {
-          // Sharing may put off a kernel to where it shares with less.
-          for (simulator::Task& task : rank.program.program.tasks) task.demands = {};
-        }
-        const auto runs = together(ranks);
-        for (std::size_t i = 0; i < ranks.size(); ++i) {
-          const double alone = seconds(simulator::simulate_rank(ranks[i].program));
-          CHECK(seconds(runs[i]) >= alone * (1.0 - 1e-12));
-          slower += seconds(runs[i]) > alone * 1.001 ? 1 : 0;
-          // Behind the last collective, the weights' gather, all do the same.
-          CHECK(runs[i].step.end == Approx(runs[0].step.end).epsilon(1e-9));
-        }
-      });
+  for_each_plan(83,
+                kScenarios,
+                [&](const Plan&, const ModelGraph&, std::vector<simulator::PlannedRank> ranks) {
+                  for (simulator::PlannedRank& rank : ranks) {
+                    // Sharing may put off a kernel to where it shares with less.
+                    for (simulator::Task& task : rank.program.program.tasks) task.demands = {};
+                  }
+                  const auto runs = together(ranks);
+                  for (std::size_t i = 0; i < ranks.size(); ++i) {
+                    const double alone = seconds(simulator::simulate_rank(ranks[i].program));
+                    CHECK(seconds(runs[i]) >= alone * (1.0 - 1e-12));
+                    slower += seconds(runs[i]) > alone * 1.001 ? 1 : 0;
+                    // Behind the last collective, the weights' gather, all do the same.
+                    CHECK(runs[i].step.end == Approx(runs[0].step.end).epsilon(1e-9));
+                  }
+                });
   CHECK(slower > kScenarios / 2);
 }
 

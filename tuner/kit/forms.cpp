@@ -200,7 +200,7 @@ std::vector<Phrase> beyond_form(const Plan& plan, Form form) {
   if (plan.trainer != nullptr && plan.trainer->trains_values()) {
     reasons.emplace_back("ppo, for which TRL has a class and no command");
   }
-  if (plan.trainer != nullptr && plan.trainer->distils()) {
+  if (distils(plan)) {
     reasons.emplace_back("gkd, for which TRL has a class and no command");
   }
   if (is_encoder(plan) && form != Form::trainer) {

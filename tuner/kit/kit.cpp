@@ -203,7 +203,7 @@ std::vector<KitFile> make_kit(const Plan& plan,
   const bool scripts = plan.workload.engine != TrainingEngine::embedded && beyond_kit(plan).empty();
   if (!scripts && kit_forms(plan).empty()) return files;
   files.push_back({"model/config.json", model_config(plan, scenario).dump(2) + "\n"});
-  if (plan.trainer != nullptr && plan.trainer->distils()) {
+  if (distils(plan)) {
     const Json* teacher = teacher_of(scenario);
     if (teacher == nullptr) teacher = scenario.find("model");  // a copy of the student
     const Json sizes = teacher->is_object() ? *teacher : config_of_name(teacher->as_string());

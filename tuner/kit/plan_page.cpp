@@ -166,7 +166,7 @@ void weights(const Plan& plan, Phrase& page) {
         "That code runs on your machine (trust_remote_code): read it first.\n",
         files));
   }
-  if (plan.trainer != nullptr && plan.trainer->distils()) {
+  if (distils(plan)) {
     page += "Put the teacher's weights and config.json into kit/teacher/.\n";
   }
   page += "Install what the plan counts on: `pip install -r kit/requirements.txt`\n";

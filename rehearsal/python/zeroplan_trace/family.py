@@ -15,7 +15,7 @@ import re
 
 from .config_keys import (LATENT_HEADS, LAYERS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_stack, is_window, last,
                           nested, others, repeated, sizes_of, switched)
-from .family_layers import by_keys, folded, holds, put_numbers_of_layers, running, told
+from .family_layers import asked_list, by_keys, folded, holds, put_numbers_of_layers, running, told
 from .formulas import Differs, Formulas
 from .models import text_of
 from .problem import Problem
@@ -665,8 +665,8 @@ class Variant:
         """Of lists that rules ask: what the class repeats for a config without one, and keys that it reads for it and keeps nowhere, with their usual values."""
         known, rules, count = self.known, stack["rules"], stack["count"]
         layers, absent = known.defaults[count], {}
-        needed = all(any(key[0] not in "<>%^@" for key in rule["by"]) for rule in rules)  # no rule goes without a list
-        for key in sorted({key.lstrip("$+") for rule in rules for key in rule["by"] if key[0] not in "<>%^@"}):
+        needed = all(any(asked_list(key) for key in rule["by"]) for rule in rules)  # no rule goes without a list
+        for key in sorted({name for rule in rules for key in rule["by"] if (name := asked_list(key))}):
             usual = [known.list_without(key, {count: number}) for number in (layers, layers + 1, layers + 3)]
             row = {}
             for first, length in itertools.product(range(3), range(1, layers // 2 + 1)) if needed else ():

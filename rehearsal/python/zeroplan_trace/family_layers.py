@@ -183,6 +183,11 @@ def holds(rule, kind_of, config, base, count):
     return all(kind is not None and same.setdefault(kind, other) == other for kind, other in zip(told(rule, config, base, count), kind_of))
 
 
+def asked_list(key):
+    """The list of the config that a rule's key asks; None where it asks a number."""
+    return key.lstrip("$+") if key[0] not in "<>%^@" else None
+
+
 def by_keys(rules):
     """Of several rules those by what a config says of the layer itself, where there are some; not by which layer is the last, nor by the next one."""
     return [rule for rule in rules if not any(key[0] in "$+" or key[1:] == "1" for key in rule["by"])] or rules
