@@ -29,6 +29,8 @@ constexpr milliseconds kAnswer{3000};
 constexpr milliseconds kLongestAnswer{60'000};
 // The others wait for rank 0 to give up, which knows who is missing.
 constexpr seconds kSlack{10};
+// Rank 0's reason may arrive behind the end of connections to ranks that have heard it.
+constexpr milliseconds kWordsBehind{2000};
 
 Identity identity_of(const ProcessGroup& group, const std::string& secret) {
   Fnv1a job;
@@ -124,6 +126,21 @@ class RankZero {
   }
   void say(const MessageBytes& bytes) { send_all(socket_, bytes, Clock::now() + kSlack); }
 
+  // Why the group failed, where rank 0 has said it or says it within `patience`. Connections to
+  // other ranks break as soon as these have heard it: what broke here may be its consequence.
+  std::optional<std::string> reason_of_failure(milliseconds patience) {
+    try {
+      for (const Deadline deadline = Clock::now() + patience; !failure_;) {
+        if (!next() && Clock::now() >= deadline) break;
+        pollfd poll_for{socket_.number(), POLLIN, 0};
+        poll(&poll_for, 1, milliseconds_until(deadline));
+      }
+    } catch (const SocketError&) {
+      // A failure is kept; what else it says, or that it is gone, explains nothing.
+    }
+    return failure_;
+  }
+
   int number() const { return socket_.number(); }
   Descriptor take() { return std::move(socket_); }
 
@@ -131,7 +148,10 @@ class RankZero {
   std::optional<WordMessage> next() {
     try {
       auto word = words_.next(socket_, ranks_);
-      if (word && word->word == Word::failure) throw SocketError(word->reason);
+      if (word && word->word == Word::failure) {
+        failure_ = word->reason;
+        throw SocketError(word->reason);
+      }
       return word;
     } catch (const BadMessage& error) {
       throw SocketError(fmt::format("rank 0 {}", error.what()));
@@ -148,6 +168,7 @@ class RankZero {
   Descriptor socket_;
   const int ranks_;
   WordReader words_;
+  std::optional<std::string> failure_;
 };
 
 // What is kept an eye on while data connections are made: control connections.
@@ -246,6 +267,7 @@ Connections meet_as_other(const ProcessGroup& group, const Identity& own, millis
     rank_0.say(bytes_of(Word::connected));
     rank_0.wait_for(Word::go, later());
   } catch (const SocketError& error) {
+    if (const auto reason = rank_0.reason_of_failure(kWordsBehind)) throw SocketError(*reason);
     try {
       rank_0.say(bytes_of_failure(error.what()));
     } catch (const SocketError&) {

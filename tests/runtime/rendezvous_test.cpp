@@ -361,6 +361,27 @@ TEST_CASE("when rank 0 goes while the ranks come together, those who are there h
   CHECK(Clock::now() - began < seconds(60));
 }
 
+TEST_CASE("rank 0's reason counts, not the connection that broke because of it, in either order") {
+  const bool breaks_first = GENERATE(false, true);
+  CAPTURE(breaks_first);
+  const int port = free_port();
+  const ProcessGroup group = member(0, 2, port);
+  Rank second(member(1, 2, port));
+  ByHand as_rank_0(group);
+  Descriptor listener = listen_on(0, true);
+  RendezvousHost host(group, as_rank_0.identity(), seconds(60));
+  host.gather(port_of(listener));
+  host.tell_places();
+  Descriptor called = accept_from(listener, soon());
+  REQUIRE(called);
+  if (breaks_first) {
+    vanish(std::move(called));
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  host.fail("rank 0 failed: by hand");
+  CHECK(second.end().find("rank 0 failed: by hand") != std::string::npos);
+}
+
 TEST_CASE("a rank that fails before it joins ends the others with its reason") {
   const int failing = GENERATE(0, 2);
   CAPTURE(failing);
