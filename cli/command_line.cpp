@@ -66,7 +66,8 @@ std::vector<std::string> without_flags(const std::vector<std::string>& words) {
 
 int run_words(std::vector<std::string> words,
               DocumentSentences sentences,
-              const Translation& translation) {
+              const Translation& translation,
+              Streams streams) {
   // `deepspeed --no_python` puts it before the program's own words (launcher/launch.py); LOCAL_RANK
   // says the same.
   if (!words.empty() && words[0].starts_with("--local_rank=")) words.erase(words.begin());
@@ -74,19 +75,19 @@ int run_words(std::vector<std::string> words,
   const std::string name = words[0];
   words.erase(words.begin());
   if (name == "--version") {
-    std::cout << "zeroplan " << ZEROPLAN_VERSION << "\n";
+    streams.out << "zeroplan " << ZEROPLAN_VERSION << "\n";
     return kDone;
   }
   const bool help = name == "help" || name == "--help" || name == "-h";
   const bool all = wants_all(words);
   if (help) words = without_flags(words);
   if (help && words.empty()) {
-    std::cout << overview_help(translation, all);
+    streams.out << overview_help(translation, all);
     return kDone;
   }
   const CommandInfo& command = find_command(help ? words[0] : name);
   if (help || asks_for_help(words)) {
-    std::cout << command_help(command, translation, all);
+    streams.out << command_help(command, translation, all);
     return kDone;
   }
   Arguments arguments = parse_words(command, words);
@@ -94,14 +95,14 @@ int run_words(std::vector<std::string> words,
     arguments.document_language = arguments.language;
   }
   // What --from read: it is no answer, so not on standard output.
-  std::cerr << translation.text(arguments.from_said);
-  if (command.takes_scenario) trace_unknown_model(arguments, std::cerr, translation);
-  return command.run(arguments, {std::cout, std::cerr});
+  streams.log << translation.text(arguments.from_said);
+  if (command.takes_scenario) trace_unknown_model(arguments, streams.log, translation);
+  return command.run(arguments, streams);
 }
 
-int report(const InputError& error, bool json, const Translation& translation) {
-  std::cerr << translation.text(error.text()) << "\n";
-  if (json) std::cout << Json::object({{"error", error_json(error)}}).dump(2) << "\n";
+int report(const InputError& error, bool json, const Translation& translation, Streams streams) {
+  streams.log << translation.text(error.text()) << "\n";
+  if (json) streams.out << Json::object({{"error", error_json(error)}}).dump(2) << "\n";
   return kBadInput;
 }
 
@@ -109,31 +110,12 @@ int report(const InputError& error, bool json, const Translation& translation) {
 int report_to_all(const InputError& error,
                   const std::vector<std::string>& words,
                   bool json,
-                  const Translation& translation) {
-  const int code = report(error, json, translation);
-  std::cout.flush();
+                  const Translation& translation,
+                  Streams streams) {
+  const int code = report(error, json, translation, streams);
+  streams.out.flush();
   tell_other_ranks(error, words);
   return code;
-}
-
-int run_and_report(const std::vector<std::string>& words,
-                   DocumentSentences sentences,
-                   const Translation& translation) {
-  const auto end = std::find(words.begin(), words.end(), "--");
-  const bool json = std::find(words.begin(), end, "--json") != end;
-  try {
-    return run_words(words, sentences, translation);
-  } catch (const InputError& error) {
-    return report_to_all(error, words, json, translation);
-  } catch (const SizeOverflow&) {
-    return report_to_all(too_large(), words, json, translation);
-  } catch (const std::bad_alloc&) {
-    throw;  // no defect
-  } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << "\n"
-              << translation.text("hint: this is a defect of zeroplan; please report it") << "\n";
-    return kInternalError;
-  }
 }
 
 // `no_memory` becomes what is said of that in the user's language, while there is some.
@@ -147,7 +129,7 @@ int run_in_language(int argc,
   const Translation translation(language_of_words(words));
   no_memory = translation.text("error: out of memory") + "\n";
   install_interrupts(translation);
-  const int code = run_and_report(words, sentences, translation);
+  const int code = run_and_report(words, sentences, translation, {std::cout, std::cerr});
   std::cout.flush();
   if (interrupted() == code) std::cerr << interrupted_text() << "\n";
   if (std::cout) return code;
@@ -158,6 +140,27 @@ int run_in_language(int argc,
 }
 
 }  // namespace
+
+int run_and_report(const std::vector<std::string>& words,
+                   DocumentSentences sentences,
+                   const Translation& translation,
+                   Streams streams) {
+  const auto end = std::find(words.begin(), words.end(), "--");
+  const bool json = std::find(words.begin(), end, "--json") != end;
+  try {
+    return run_words(words, sentences, translation, streams);
+  } catch (const InputError& error) {
+    return report_to_all(error, words, json, translation, streams);
+  } catch (const SizeOverflow&) {
+    return report_to_all(too_large(), words, json, translation, streams);
+  } catch (const std::bad_alloc&) {
+    throw;  // no defect
+  } catch (const std::exception& error) {
+    streams.log << "error: " << error.what() << "\n"
+                << translation.text("hint: this is a defect of zeroplan; please report it") << "\n";
+    return kInternalError;
+  }
+}
 
 int run_command_line(int argc, const char* const* argv, DocumentSentences sentences) {
   std::string line;

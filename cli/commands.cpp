@@ -196,6 +196,13 @@ constexpr std::array kCommands = {
                 kReplayOptions,
                 "  zeroplan replay real.pickle --against simulated.pickle --json\n",
                 run_replay},
+    CommandInfo{"mcp",
+                "fit, simulate, lint, explain and rehearse as tools of a language model's client",
+                "",
+                false,
+                {},
+                "  zeroplan mcp\n",
+                run_mcp},
 };
 
 }  // namespace

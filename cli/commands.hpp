@@ -24,6 +24,7 @@ int run_report(const Arguments& arguments, Streams streams);
 int run_plot(const Arguments& arguments, Streams streams);
 int run_rehearse(const Arguments& arguments, Streams streams);
 int run_trace(const Arguments& arguments, Streams streams);
+int run_mcp(const Arguments& arguments, Streams streams);
 int run_replay(const Arguments& arguments, Streams streams);
 
 }  // namespace zeroplan::cli

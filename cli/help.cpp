@@ -9,6 +9,14 @@
 namespace zeroplan::cli {
 namespace {
 
+// What most people say, most wanted first.
+constexpr const char* kUsual =
+    "--output|--clusters|--goal|--tokens|--sequence-length|--method|--micro-batch-size|"
+    "--gradient-accumulation-steps|--ds-config|--host-memory|--network|--scenario|--json|"
+    "--objective|--fix|--steps|--activation-checkpointing|--precision|--dataset";
+
+}  // namespace
+
 std::string_view positional_help(const CommandInfo& command, std::string_view name) {
   if (name == "MODEL") return info(ScenarioKey::model).help;
   if (name == "CLUSTER") return info(ScenarioKey::cluster).help;
@@ -21,6 +29,32 @@ std::string_view positional_help(const CommandInfo& command, std::string_view na
   if (name == "MEASUREMENTS") return "files with one measurement a line";
   return "recordings of DeepSpeed, one JSON object a line; or a memory snapshot of PyTorch";
 }
+
+std::vector<Flag> usual_flags(const CommandInfo& command) {
+  const std::vector<Flag> flags = flags_of(command);
+  const auto is_own = [&](const Flag& flag) {
+    return std::any_of(command.options.begin(), command.options.end(), [&](const OptionInfo& one) {
+      return one.flag == flag.name;
+    });
+  };
+  std::vector<Flag> own, others;
+  for (const std::string& name : parts_of(kUsual, '|')) {
+    for (const Flag& flag : flags) {
+      if (flag.name == name) (is_own(flag) ? own : others).push_back(flag);
+    }
+  }
+  for (const Flag& flag : flags) {
+    const auto is_there = [&](const Flag& one) { return one.name == flag.name; };
+    if (is_own(flag) && std::none_of(own.begin(), own.end(), is_there)) own.push_back(flag);
+  }
+  // Where there are many, both have their part of the window.
+  constexpr std::size_t kOwnAtMost = 5;
+  if (!others.empty() && own.size() > kOwnAtMost) own.erase(own.begin() + kOwnAtMost, own.end());
+  own.insert(own.end(), others.begin(), others.end());
+  return own;
+}
+
+namespace {
 
 // "  left        right", the right part in its own column.
 std::string row(const std::string& left, std::string_view right) {
@@ -54,7 +88,8 @@ constexpr std::array kGroups = {
     Group{"What is wrong", true, {"lint", "explain", "doctor"}},
     Group{"Train and measure", false, {"run", "verify", "rehearse", "profile"}},
     Group{"Measurements", false, {"import", "validate", "calibrate", "replay"}},
-    Group{"What is known", false, {"models", "trace", "gpus", "knobs", "scenario"}},
+    Group{"What is known", false, {"models", "trace", "gpus", "knobs"}},
+    Group{"For other programs", false, {"scenario", "mcp"}},
 };
 
 std::vector<const CommandInfo*> members(const Group& group) {
@@ -70,12 +105,6 @@ std::vector<const CommandInfo*> members(const Group& group) {
 // --- one command
 
 constexpr std::ptrdiff_t kFirstLines = 24;  // what a small window shows
-
-// What most people say, most wanted first.
-constexpr const char* kUsual =
-    "--output|--clusters|--goal|--tokens|--sequence-length|--method|--micro-batch-size|"
-    "--gradient-accumulation-steps|--ds-config|--host-memory|--network|--scenario|--json|"
-    "--objective|--fix|--steps|--activation-checkpointing|--precision|--dataset";
 
 std::string heading(const CommandInfo& command, const Translation& words) {
   std::string text = usage(command) + "\n  " + words.text(command.summary) + "\n";
@@ -107,52 +136,28 @@ std::string whole_help(const CommandInfo& command, const Translation& words) {
   return text + examples(command, words);
 }
 
-// The command's own flags, the most wanted first, then what most people say of a scenario.
-std::vector<const Flag*> first_flags(const CommandInfo& command, const std::vector<Flag>& flags) {
-  const auto is_own = [&](const Flag& flag) {
-    return std::any_of(command.options.begin(), command.options.end(), [&](const OptionInfo& one) {
-      return one.flag == flag.name;
-    });
-  };
-  std::vector<const Flag*> own, others;
-  for (const std::string& name : parts_of(kUsual, '|')) {
-    for (const Flag& flag : flags) {
-      if (flag.name == name) (is_own(flag) ? own : others).push_back(&flag);
-    }
-  }
-  for (const Flag& flag : flags) {
-    if (is_own(flag) && std::find(own.begin(), own.end(), &flag) == own.end()) own.push_back(&flag);
-  }
-  // Where there are many, both have their part of the window.
-  constexpr std::size_t kOwnAtMost = 5;
-  if (!others.empty() && own.size() > kOwnAtMost) own.resize(kOwnAtMost);
-  own.insert(own.end(), others.begin(), others.end());
-  return own;
-}
-
 // The examples, and as many flags as the lines hold, by their short names.
 std::string first_help(const CommandInfo& command, const Translation& words) {
   std::string text = heading(command, words) + examples(command, words);
   text += words.text(phrase("\n{}:\n", "Flags"));
-  const std::vector<Flag> flags = flags_of(command);
+  const std::size_t flags = flags_of(command).size();
   constexpr std::ptrdiff_t kLinesBehind = 2;
   std::ptrdiff_t left_over =
       kFirstLines - kLinesBehind - std::count(text.begin(), text.end(), '\n');
   std::size_t shown = 0;
-  for (const Flag* flag : first_flags(command, flags)) {
+  for (const Flag& flag : usual_flags(command)) {
     if (left_over <= 0) break;
-    const bool has_short = flag->short_name.starts_with("--");
-    std::string left(has_short ? flag->short_name : flag->name);
-    if (!has_short && !flag->short_name.empty()) left += ", " + std::string(flag->short_name);
-    if (!flag->value.empty()) left += " " + flag->value;
-    const std::string line = row(left, words.text(flag->help));
+    const bool has_short = flag.short_name.starts_with("--");
+    std::string left(has_short ? flag.short_name : flag.name);
+    if (!has_short && !flag.short_name.empty()) left += ", " + std::string(flag.short_name);
+    if (!flag.value.empty()) left += " " + flag.value;
+    const std::string line = row(left, words.text(flag.help));
     text += line;
     left_over -= std::count(line.begin(), line.end(), '\n');
     ++shown;
   }
-  return text +
-         words.text(phrase(
-             "\n{} more flags: zeroplan help {} --all\n", flags.size() - shown, command.name));
+  return text + words.text(phrase(
+                    "\n{} more flags: zeroplan help {} --all\n", flags - shown, command.name));
 }
 
 }  // namespace

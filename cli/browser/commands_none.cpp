@@ -35,6 +35,7 @@ int run_import(const Arguments& /*arguments*/, Streams /*streams*/) { return ref
 int run_plot(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("plot"); }
 int run_profile(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("profile"); }
 int run_rehearse(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("rehearse"); }
+int run_mcp(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("mcp"); }
 int run_replay(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("replay"); }
 int run_run(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("run"); }
 int run_trace(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("trace"); }
