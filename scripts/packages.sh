@@ -9,10 +9,10 @@ zp_test_packages="$zp_planner_packages catch2 ccache"
 
 # For ./check: libclang-rt-dev has the sanitizers' and libFuzzer's libraries for clang; shellcheck and
 # yamllint read what `-o DIR` writes; Open MPI runs the embedded runtime's ranks as processes, liburing swaps to
-# drives; chromium opens the page of `report`, nodejs and librsvg2-bin draw for `plot`.
+# drives; chromium opens the page of `report`, nodejs and librsvg2-bin draw for `plot`; valgrind counts instructions.
 # shellcheck disable=SC2034
 zp_check_packages="clang clang-tidy libclang-rt-dev git shellcheck yamllint libopenmpi-dev openmpi-bin liburing-dev \
-  chromium nodejs librsvg2-bin"
+  chromium nodejs librsvg2-bin valgrind"
 
 # zp_require PACKAGE...: returns when all are installed, ends the script with status 1 when they cannot be.
 zp_require() {

@@ -75,18 +75,19 @@ std::vector<PlannedRank> write_rank_programs(const Plan& plan,
                                              std::optional<int> shown) {
   std::vector<PlannedRank> ranks;
   if (!ranks_differ(plan)) {
-    ranks.push_back({false, write_rank_program(plan, graph)});
+    ranks.push_back({.program = write_rank_program(plan, graph)});
     return ranks;
   }
   const std::vector<ModelGraph> varied = varied_graphs(plan, graph);
-  std::vector<Fingerprint> prints;
   const auto add = [&](int rank, bool is_representative) {
     RankProgram program = write_deepspeed(plan, graph, varied, rank, is_representative);
     const Fingerprint print = fingerprint(program);
-    const auto same = std::find(prints.begin(), prints.end(), print) - prints.begin();
-    if (same == std::ssize(prints)) {
-      prints.push_back(print);
-      ranks.push_back({is_representative, std::move(program)});
+    const auto same = std::find_if(ranks.begin(),
+                                   ranks.end(),
+                                   [&](const PlannedRank& one) { return one.print == print; }) -
+                      ranks.begin();
+    if (same == std::ssize(ranks)) {
+      ranks.push_back({is_representative, std::move(program), print});
     }
     if (!is_representative && rank == shown) ranks[static_cast<std::size_t>(same)].is_shown = true;
   };

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/fingerprint.hpp"
 #include "model/graph/graph.hpp"
 #include "model/plan/plan.hpp"
 #include "simulator/engines/rank_program.hpp"
@@ -23,7 +24,8 @@ struct PlannedRank {
   // does, in the step what its rank does. Its time is theirs; its memory is nobody's.
   bool is_representative = false;
   RankProgram program;
-  bool is_shown = false;  // its memory is asked for, whichever rank needs most
+  std::optional<Fingerprint> print;  // of the program, where it was compared with others
+  bool is_shown = false;             // its memory is asked for, whichever rank needs most
 };
 
 // The ranks of the plan whose programs differ (distinct_ranks()), ascending. Behind them comes one

@@ -31,7 +31,9 @@ PlayedRanks::PlayedRanks(Write write, SimulationMemo* memo, std::vector<RankPrin
   if (memo != nullptr && known != nullptr) ranks_ = *known;
   if (!ranks_.empty()) return;
   for (const PlannedRank& rank : written()) {
-    ranks_.push_back({memo != nullptr ? fingerprint(rank.program) : Fingerprint(),
+    ranks_.push_back({rank.print        ? *rank.print
+                      : memo != nullptr ? fingerprint(rank.program)
+                                        : Fingerprint(),
                       rank.program.rank,
                       rank.is_representative,
                       rank.is_shown});

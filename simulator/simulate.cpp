@@ -247,7 +247,7 @@ std::vector<PlannedRank> ranks_of(const Plan& plan,
                                   const SimulateOptions& options) {
   if (options.lockstep) return write_rank_programs(plan, work.graph, shown_rank(plan, options));
   std::vector<PlannedRank> alone;
-  alone.push_back({false, write_representative(plan, work.graph)});
+  alone.push_back({.program = write_representative(plan, work.graph)});
   return alone;
 }
 
