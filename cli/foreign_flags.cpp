@@ -42,8 +42,15 @@ constexpr std::array kForeign = {
     ForeignFlag{"modelnameorpath|modelname|config|modelpath", "--model NAME, or a path"},
     ForeignFlag{"pp|pipelineparallelsize", "--pipeline-parallel N"},
     ForeignFlag{"tp|tensorparallelsize|tensormodelparallelsize", "--tensor-parallel N"},
-    ForeignFlag{"sp|cp|ulysses|contextparallelsize|sequenceparallelsize", "--sequence-parallel N"},
+    ForeignFlag{"sp|cp|ulysses|contextparallel|contextparallelsize|sequenceparallelsize|"
+                "sequenceparalleldegree",
+                "--sequence-parallel N"},
     ForeignFlag{"deepspeedconfig|dsconfigfile|deepspeedconfigfile", "--ds-config FILE"},
+    ForeignFlag{"liger|useliger|useligerkernel|enableligerkernel|fusedlinearcrossentropy",
+                "--fused-loss true"},
+    ForeignFlag{"torchcompile", "--compile true"},
+    ForeignFlag{"packing|padtomaxlength|groupbylength",
+                "--padding packed, beside --dataset or --lengths"},
     ForeignFlag{"launcher", "-o DIR"},  // whose run.sh starts the ranks
     ForeignFlag{"language|locale", "--lang en|zh"},
     ForeignFlag{"out|outputdir|o|outdir", "--output"},

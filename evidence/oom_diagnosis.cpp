@@ -106,6 +106,19 @@ void note_rest(const OomEvent& event, std::vector<OomCause>& causes) {
   const bool only_fragments = explained && causes.front().code == "fragmentation" && little;
   if ((explained && !only_fragments) || event.kind != OomKind::gpu_allocator || !event.allocated)
     return;
+  if (event.capacity && event.tried && event.allocated->bytes * 2 < event.capacity->bytes &&
+      event.tried->bytes * 4 > event.capacity->bytes) {
+    causes.insert(
+        causes.begin(),
+        {"one-allocation",
+         phrase("one tensor of {} was asked for, and tensors hold no more than {} of {}",
+                printed(event.tried->bytes),
+                printed(event.allocated->bytes),
+                printed(event.capacity->bytes)),
+         "make that tensor smaller: scores of eager attention or of a huge image (--attention, "
+         "fewer pixels), logits of long rows (a fused loss), a smaller micro-batch"});
+    return;
+  }
   causes.insert(
       causes.begin(),
       {"card-full",

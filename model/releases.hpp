@@ -180,6 +180,7 @@ enum class ReleaseRule : std::uint8_t {
   trl_checkpoints_without_reentrance,
   trl_forces_reentrance,
   trl_keeps_four_bits,
+  trl_keeps_four_bits_in_kto,
   trl_keeps_adapters_narrow,
   trl_refuses_reference_with_adapters,
   trl_has_ppo,

@@ -30,6 +30,7 @@ struct Parameter {
   Elements numel;                   // product of shape
   bool trainable = true;            // false: frozen by the training method or its class
   bool quantized = false;           // stored in four bits (QLoRA), frozen then
+  bool upcast = false;              // frozen and made fp32 beside 16 bits (Upcast)
   // Routed experts: of `routed_of` parameters like this one a token uses `routed_active`
   // (fused experts: the fraction of this tensor). 1 of 1 for everything else.
   std::int64_t routed_active = 1;

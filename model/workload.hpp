@@ -62,6 +62,12 @@ inline constexpr EnumNames<Implementation, 5> kImplementationNames{
 enum class Method { full, lora, qlora };
 inline constexpr EnumNames<Method, 3> kMethodNames{{"full", "lora", "qlora"}};
 
+// What of a frozen model is made fp32 before adapters are put beside it: norms (TRL beside bf16,
+// LLaMA-Factory's upcast_layernorm), or all that is not in four bits (peft's
+// prepare_model_for_kbit_training).
+enum class Upcast { none, norms, all };
+inline constexpr EnumNames<Upcast, 3> kUpcastNames{{"none", "norms", "all"}};
+
 enum class Padding { longest, max, packed };
 inline constexpr EnumNames<Padding, 3> kPaddingNames{{"longest", "max", "packed"}};
 
@@ -83,6 +89,7 @@ struct LoraSettings {
   // The forward pass runs under torch.autocast and, with FSDP, MixedPrecision (accelerate's
   // mixed_precision, the Trainer's --bf16): adapters are read in the model's precision.
   bool autocast = false;
+  Upcast upcast = Upcast::none;
   FourBitWeights weights;  // with qlora: how the frozen model is stored
 };
 

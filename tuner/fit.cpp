@@ -281,6 +281,20 @@ void try_packages(Question& question, const PredictOptions& options, FitAnswer& 
   }
 }
 
+// Where nobody said the batch and nothing fits: steps of one micro-batch, which sum no gradients.
+void try_single_steps(Question& question, const PredictOptions& options, FitAnswer& answer) {
+  const Plan& plan = nearest_of(answer.strategies).plan;
+  if (question.batches.assumption.empty() || plan.workload.gradient_accumulation_steps == 1) return;
+  Question single = question;
+  single.batches = without_accumulation(question.batches, plan.degrees.data);
+  std::vector<StrategyResult> rows = play_all(single, options);
+  const auto best = recommended_of(single, rows, options);
+  if (!best) return;
+  answer.strategies = std::move(rows);
+  answer.recommended = best;
+  question = std::move(single);
+}
+
 // The strategies and the one to use, with packages where nothing fits without; `question` is then
 // that with these packages.
 FitAnswer try_strategies(Question& question, const PredictOptions& options) {
@@ -293,6 +307,9 @@ FitAnswer try_strategies(Question& question, const PredictOptions& options) {
   }
   MissingRows& missing = *question.missing;
   if (answer.strategies.empty()) missing.rethrow();
+  if (!answer.recommended) {
+    missing.attempt("without accumulation", [&] { try_single_steps(question, options, answer); });
+  }
   if (!answer.recommended) {
     missing.attempt("with other packages", [&] { try_packages(question, options, answer); });
   }

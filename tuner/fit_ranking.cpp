@@ -65,7 +65,12 @@ bool is_at_limit(const StepResult& result) {
 
 bool is_preferred(const StrategyResult& a, const StrategyResult& b) {
   if (fits(a) != fits(b)) return fits(a);
-  if (!fits(a)) return a.result.fit_probability > b.result.fit_probability;
+  if (!fits(a)) {
+    const double likely_a = a.result.fit_probability;
+    const double likely_b = b.result.fit_probability;
+    if (likely_a != likely_b) return likely_a > likely_b;
+    return a.result.gpu.peak_total < b.result.gpu.peak_total;
+  }
   const bool room_a = !is_at_limit(a.result);
   const bool room_b = !is_at_limit(b.result);
   if (room_a != room_b) {

@@ -39,7 +39,7 @@ bool reads_logits(const Plan& plan) {
 }
 
 bool may_fuse_loss(const Scenario& scenario, const Plan& plan) {
-  return scenario.find(ScenarioKey::fused_loss) == nullptr && hf::liger_patches(*plan.model) &&
+  return scenario.find(ScenarioKey::fused_loss) == nullptr && hf::liger_has_loss(*plan.model) &&
          plan.workload.precision != Precision::fp32 && !reads_logits(plan);
 }
 

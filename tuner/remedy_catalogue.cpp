@@ -115,7 +115,7 @@ class Catalogue {
     const bool can = !says(ScenarioKey::fused_loss) && !workload_.fused_loss &&
                      runs_packages(plan_.cluster.gpu) && !plan_.engine.embedded &&
                      calls_fused_loss(plan_) && workload_.implementation == Implementation::hf &&
-                     workload_.precision != Precision::fp32 && hf::liger_patches(*plan_.model);
+                     workload_.precision != Precision::fp32 && hf::liger_has_loss(*plan_.model);
     if (!can) return;
     add(RemedyPrice::nothing,
         MemoryCategory::logits,
@@ -503,6 +503,12 @@ class Catalogue {
           std::move(optimizer));
     }
     if (plan_.engine.offload_parameter.device != OffloadDevice::none) return;
+    if (plan_.engine.offload_optimizer.device == OffloadDevice::none) {
+      add(RemedyPrice::speed,
+          MemoryCategory::parameters,
+          "offload the weights to the CPU (--stage 3 --offload-param cpu)",
+          {{Knob::zero_stage, Json(std::int64_t{3})}, {Knob::offload_param_device, cpu()}});
+    }
     add(RemedyPrice::speed,
         MemoryCategory::parameters,
         "offload optimizer and weights to the CPU (--stage 3 --offload-optimizer cpu "

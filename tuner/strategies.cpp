@@ -319,7 +319,7 @@ std::vector<Strategy> strategies(const Scenario& scenario) {
       const bool is_muon = named == OptimizerName::muon;
       throw InputError({origin.file,
                         origin.pointer,
-                        is_muon ? "stage 1 or 2, where DeepSpeed does Muon's update"
+                        is_muon ? "stage 1 or 2: Muon's update at stage 3 is not modelled"
                                 : "a stage that the engine has",
                         std::to_string(*stage),
                         ""});

@@ -209,9 +209,9 @@ std::optional<Headroom> headroom_of(const SearchSpace& space,
   const Plan plan = space.plan(best.point);
   Headroom headroom;
   headroom.largest_micro_batch = largest_played(
-      plan.workload.micro_batch_size, most_micro_batch(*plan.model), [&](std::int64_t n, bool play) {
-        return fits_with(ScenarioKey::micro_batch_size, n, play);
-      });
+      plan.workload.micro_batch_size,
+      most_micro_batch(*plan.model),
+      [&](std::int64_t n, bool play) { return fits_with(ScenarioKey::micro_batch_size, n, play); });
   const std::int64_t quanta =
       std::max<std::int64_t>(1, sequence_limit(*plan.model) / kSequenceQuantum);
   const std::int64_t longest = largest_played(

@@ -31,7 +31,10 @@ Tensor dequantized(Tape& t, const Shape& shape, const FourBitWeights& how) {
 
 }  // namespace
 
-Tensor linear_4bit(
+namespace {
+
+// MatMul4Bit: in the format of the computation.
+Tensor matmul_4bit(
     Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias, const FourBitWeights& how) {
   const bool trains = t.trains({&x, &bias});
   Tensor out;
@@ -59,6 +62,16 @@ Tensor linear_4bit(
         b.give(0, linear(tape, b.gradient(), turned, Tensor()));
       });
   return out;
+}
+
+}  // namespace
+
+// nn/modules.py Linear4bit.forward: x.to(compute_dtype), and the product .to() that of x, under
+// autocast, too.
+Tensor linear_4bit(
+    Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias, const FourBitWeights& how) {
+  const DType given = x.dtype();
+  return to(t, matmul_4bit(t, to(t, x, t.dtype()), weight, bias, how), given);
 }
 
 }  // namespace zeroplan::aten

@@ -363,7 +363,9 @@ Tensor Tape::parameter(std::string_view name) {
   const Parameter& parameter = setup_.model->parameters[static_cast<std::size_t>(found)];
   result.tape_ = this;
   result.shape_ = Shape(parameter.shape);
-  result.dtype_ = parameter.trainable ? setup_.trained_dtype.value_or(setup_.dtype) : setup_.dtype;
+  result.dtype_ = parameter.trainable ? setup_.trained_dtype.value_or(setup_.dtype)
+                  : parameter.upcast  ? DType::fp32
+                                      : setup_.dtype;
   result.trainable_ = parameter.trainable;
   const auto known = std::find_if(block_.parameters.begin(),
                                   block_.parameters.end(),

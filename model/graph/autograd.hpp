@@ -144,6 +144,7 @@ class Tape {
     DType dtype = DType::bf16;  // of weights and, without autocast, activations
     // Of the parameters that train, where it is another one: adapters beside a frozen model.
     std::optional<DType> trained_dtype;
+    std::optional<DType> input_dtype;  // where it is not `dtype`
     // The forward code runs under torch.autocast with this dtype (aten_autocast.hpp).
     std::optional<DType> autocast;
     bool input_requires_grad = true;
@@ -166,7 +167,10 @@ class Tape {
   Tape& operator=(const Tape&) = delete;
 
   // --- what the forward code is given ---
-  // The block's input, from the block before.
+  // The block's input, from the block before: in the format that this one gave it in.
+  Tensor input(const Shape& shape) {
+    return input(shape, setup_.input_dtype.value_or(setup_.dtype));
+  }
   Tensor input(const Shape& shape, DType dtype);
   // The calling frame has bound its variable to something else: the input lives on only in what
   // refers to it here.

@@ -22,6 +22,7 @@ void Tape::finish(Tensor output) {
   output_ = std::move(output);
   if (pass_ == Pass::forward || pass_ == Pass::forward_no_grad) {
     block_.output = output_.storage_;
+    block_.output_dtype = output_.dtype_;
     at(released_elsewhere_, block_.output) = true;
     for (const std::int32_t slot : frame_slots_) {
       const std::int32_t use = use_of(slot);

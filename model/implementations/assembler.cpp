@@ -100,6 +100,7 @@ GraphAssembler::GraphAssembler(const Model& model, const GraphOptions& options)
 void GraphAssembler::begin_part(const std::string& root, const GraphOptions& options) {
   root_ = root;
   options_ = options;
+  given_.reset();
   gradient_flows_ = has_layers_ = false;
   graph_.outputs_held_in_backward = options.outputs_held_in_backward;
   known_calls_.clear();
@@ -136,6 +137,7 @@ Block GraphAssembler::record(const std::string& name,
   setup.model = &model_;
   setup.prefix = prefix;
   setup.dtype = options_.dtype;
+  setup.input_dtype = given_;
   setup.autocast = options_.autocast;
   if (options_.lora) setup.trained_dtype = options_.lora->dtype;
   setup.input_requires_grad = gradient_flows_;
@@ -211,6 +213,7 @@ void GraphAssembler::instantiate(std::int32_t block_index,
   }
   graph_.instances.push_back(std::move(instance));
   gradient_flows_ = gradient_flows_ || block.output_gradient >= 0;
+  if (!options_.embedded) given_ = block.output_dtype;
 }
 
 // On a stage without what is being added, the block that talks to the neighbour stands for all of
@@ -300,6 +303,7 @@ void GraphAssembler::add_each_layer(const std::string& prefix,
     Range range;
     std::size_t prefix;
     bool flows;
+    std::optional<DType> given;
     Place place;
   };
   std::vector<Known> known;
@@ -325,7 +329,7 @@ void GraphAssembler::add_each_layer(const std::string& prefix,
     ZP_CHECK(range.first < model_.parameters.size(), "no parameters under " + layer);
     from = range.last < model_.parameters.size() ? range.last : 0;
     const auto same = std::find_if(known.begin(), known.end(), [&](const Known& k) {
-      return k.flows == gradient_flows_ && k.place == place &&
+      return k.flows == gradient_flows_ && k.given == given_ && k.place == place &&
              same_parameters(model_, k.range, k.prefix, range, layer.size());
     });
     std::int32_t block = -1;
@@ -334,7 +338,7 @@ void GraphAssembler::add_each_layer(const std::string& prefix,
     } else {
       const bool flows = gradient_flows_;
       block = push(layer_block(layer, checkpoint, place));
-      known.push_back({block, range, layer.size(), flows, place});
+      known.push_back({block, range, layer.size(), flows, given_, place});
     }
     instantiate(block, layer, checkpoint);
   }

@@ -71,7 +71,10 @@ class GraphAssembler {
   void add_written(const std::string& prefix, const Written& written);
   void add_written_layers(const std::string& prefix, std::int64_t count, const Written& written);
   // The next block starts a stack of its own: it gets nothing from the block before.
-  void begin_stack() { gradient_flows_ = false; }
+  void begin_stack() {
+    gradient_flows_ = false;
+    given_.reset();
+  }
   // One of two models of this graph: its parameters and modules stand under `root` ("policy.").
   // What it shares stays within it.
   void begin_part(const std::string& root, const GraphOptions& options);
@@ -127,6 +130,7 @@ class GraphAssembler {
   std::int32_t first_slot_ = 0;
   ModelGraph graph_;
   bool gradient_flows_ = false;
+  std::optional<DType> given_;  // the format in which the block before gave its output
   Shape hidden_;
   std::function<void(Tape&)> beside_;
   bool checkpoints_ = true;

@@ -57,7 +57,7 @@ Tensor feed_forward(Tape& t, const Context& c, const Tensor& x) {
 
 // MPTBlock.forward
 Tensor block(Tape& t, const Context& c) {
-  Tensor x = t.input(c.hidden_shape(), t.dtype());
+  Tensor x = t.input(c.hidden_shape());
   const auto scope = t.enter("", x);
   Tensor a = hf::layer_norm(t, "norm_1", x);
   a = attention(t, c, a);

@@ -97,7 +97,7 @@ Tensor feed_forward(Tape& t, const Context& c, const Tensor& x) {
 }
 
 Tensor block(Tape& t, const Context& c) {
-  Tensor x = t.input(c.hidden_shape(), t.dtype());
+  Tensor x = t.input(c.hidden_shape());
   const auto scope = t.enter("", x);
   Tensor y = norm(t, "input_layernorm", x);
   y = attention(t, c, y);
@@ -121,7 +121,7 @@ void build_llama(GraphAssembler& assembler, const Context& c) {
   assembler.add_layers(
       "LLaMABlock", "model.layers.", c.shape().layers, [&](Tape& t) { return block(t, c); });
   assembler.add("LLaMA head", "", [&](Tape& t) {
-    Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+    Tensor hidden = t.input(c.hidden_shape());
     hidden = norm(t, "model.norm", hidden);
     return hf::causal_loss(
         t, c, {"lm_head", "model.embed_tokens", hf::LossCode::unshifted_in_model}, hidden);

@@ -61,7 +61,7 @@ Tensor output(Tape& t, const Context& c, const Tensor& x, const Tensor& input) {
 }
 
 Tensor bert_layer(Tape& t, const Context& c) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   Tensor attended;
   {
@@ -191,7 +191,7 @@ Tensor sentence_loss(Tape& t, const Context& c, const Tensor& first) {
 }
 
 Tensor head(Tape& t, const Context& c, const Names& names) {
-  const Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  const Tensor hidden = t.input(c.hidden_shape());
   if (names.head == "ForMaskedLM") return vocabulary_loss(t, c, names, hidden);
   if (names.head == "ForSequenceClassification") return labels_loss(t, c, names, hidden);
   if (names.head == "ForTokenClassification") {

@@ -75,7 +75,7 @@ Tensor bloom_mlp(Tape& t, const Context& c, const Tensor& x, const Tensor& resid
 }
 
 Tensor bloom_block(Tape& t, const Context& c) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   Tensor normed = layer_norm(t, "input_layernorm", hidden);
   const Tensor attended = self_attention(t, c, normed, hidden);

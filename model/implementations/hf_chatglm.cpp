@@ -170,7 +170,7 @@ Tensor chatglm_mlp(Tape& t, const Context& c, const Tensor& x) {
 }
 
 Tensor chatglm_block(Tape& t, const Context& c) {
-  Tensor hidden = t.input(rows_shape(c), t.dtype());
+  Tensor hidden = t.input(rows_shape(c));
   const auto scope = t.enter("", hidden);
   const double p = c.shape().hidden_dropout;
   Tensor out;
@@ -213,7 +213,7 @@ Tensor inputs(Tape& t, const Context& c) {
 // logits.to(float32), shifted copy, CrossEntropyLoss; the output object gets them in the model's
 // dtype again.
 Tensor chatglm_head(Tape& t, const Context& c) {
-  Tensor hidden = t.input(rows_shape(c), t.dtype());
+  Tensor hidden = t.input(rows_shape(c));
   if (t.parameter("transformer.encoder.final_layernorm.weight").defined()) {
     hidden = chatglm_norm(t, c, "transformer.encoder.final_layernorm", hidden);
   }

@@ -341,7 +341,7 @@ void add_causal_head(GraphAssembler& assembler,
                      std::string_view final_norm,
                      const CausalHead& head) {
   assembler.add(block, "", [&](Tape& t) {
-    Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+    Tensor hidden = t.input(c.hidden_shape());
     hidden = layer_norm(t, final_norm, hidden);
     return causal_loss(t, c, head, hidden);
   });

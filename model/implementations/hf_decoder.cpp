@@ -304,7 +304,7 @@ Tensor onto(Tape& t, const Context& c, const Tensor& residual, const Tensor& bra
 
 // CohereDecoderLayer.forward: both branches read the same norm.
 Tensor parallel_layer(Tape& t, const Context& c, const LayerAttention& kind) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   const Tensor mask = layer_mask(t, c, kind);
   const Tensor residual = hidden;
@@ -323,7 +323,7 @@ Tensor decoder_layer(Tape& t, const Context& c, const LayerAttention& kind) {
   const auto normed = [&](std::string_view name, Tensor& hidden) {
     if (!name.empty()) hidden = decoder_norm(t, c, name, hidden);
   };
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   const Tensor mask = layer_mask(t, c, kind);
   Tensor residual = hidden;
@@ -385,7 +385,7 @@ void build_decoder(GraphAssembler& assembler, const Context& c) {
       });
   keep_logits(assembler, c);
   assembler.add(classes + "ForCausalLM head", "", [&](Tape& t) {
-    Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+    Tensor hidden = t.input(c.hidden_shape());
     hidden = decoder_norm(t, c, "model.norm", hidden);
     t.forget_input();
     const LossCode code = loss_where(c, ReleaseRule::decoders_share_loss, LossCode::float_in_model);

@@ -66,7 +66,7 @@ Tensor distilbert_feed_forward(Tape& t, const Context& c, const Tensor& hidden) 
 
 // TransformerBlock
 Tensor distilbert_layer(Tape& t, const Context& c) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   Tensor attended = distilbert_self_attention(t, c, hidden);
   {
@@ -114,7 +114,7 @@ Tensor labels_loss(Tape& t, const Context& c, const Tensor& hidden) {
 }
 
 Tensor distilbert_head(Tape& t, const Context& c) {
-  const Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  const Tensor hidden = t.input(c.hidden_shape());
   const std::string& name = c.model.architecture;
   if (name == "DistilBertForMaskedLM") return vocabulary_loss(t, c, hidden);
   if (name == "DistilBertForSequenceClassification") return labels_loss(t, c, hidden);

@@ -206,7 +206,7 @@ Tensor falcon_mlp(Tape& t, const Context& c, const Tensor& x) {
 }
 
 Tensor falcon_layer(Tape& t, const Context& c) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   const bool two_norms = t.has_parameter("ln_attn", "weight");
   const bool sequential = t.has_parameter("post_attention_layernorm", "weight");

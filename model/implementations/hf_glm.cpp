@@ -73,7 +73,7 @@ Tensor glm_mlp(Tape& t, const Context& c, const Tensor& x) {
 }
 
 Tensor glm_block(Tape& t, const Context& c) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   Tensor out;
   {
@@ -119,7 +119,7 @@ Tensor inputs(Tape& t, const Context& c, const std::string& trunk) {
 // GLMModel multiplies with the embedding itself; the loss is taken of the logits as they are, all
 // positions of them (the labels come shifted from the collator).
 Tensor head(Tape& t, const Context& c, const std::string& trunk) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   hidden = layer_norm(t, trunk + "transformer.final_layernorm", hidden);
   t.set_category(MemoryCategory::logits);
   const Tensor weight = t.parameter(trunk + "word_embeddings.weight");

@@ -63,7 +63,7 @@ Tensor gpt2_mlp(Tape& t, const Context& c, const Tensor& x) {
 }
 
 Tensor gpt2_block(Tape& t, const Context& c) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   Tensor residual = hidden;
   hidden = layer_norm(t, "ln_1", hidden);

@@ -234,7 +234,7 @@ Tensor bigcode_mlp(Tape& t, const Context& c, const Tensor& x) {
 }
 
 Tensor bigcode_block(Tape& t, const Context& c) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   Tensor residual = hidden;
   hidden = layer_norm(t, "ln_1", hidden);

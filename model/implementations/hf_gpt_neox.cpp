@@ -82,7 +82,7 @@ Tensor neox_feed_forward(Tape& t, const Context& c, const Tensor& x) {
 }
 
 Tensor neox_layer(Tape& t, const Context& c) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   Tensor attended;
   {

@@ -148,7 +148,7 @@ Tensor gptj_mlp(Tape& t, const Context& c, const Tensor& x) {
 }
 
 Tensor gptj_block(Tape& t, const Context& c) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   const Tensor residual = hidden;
   hidden = layer_norm(t, "ln_1", hidden);

@@ -75,7 +75,7 @@ Tensor internlm2_feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
 }
 
 Tensor internlm2_layer(Tape& t, const Context& c) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   Tensor residual = hidden;
   hidden = rms_norm(t, "attention_norm", hidden);
@@ -113,7 +113,7 @@ void build_internlm2(GraphAssembler& assembler, const Context& given) {
   });
   keep_logits(assembler, c);
   assembler.add("InternLM2ForCausalLM head", "", [&](Tape& t) {
-    Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+    Tensor hidden = t.input(c.hidden_shape());
     hidden = rms_norm(t, "model.norm", hidden);
     t.forget_input();  // hidden_states = self.norm(hidden_states)
     return causal_loss(t, c, {"output", "model.tok_embeddings", LossCode::float_in_model}, hidden);

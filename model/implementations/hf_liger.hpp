@@ -14,6 +14,9 @@ namespace zeroplan::hf {
 
 // Whether Liger patches the layers of this model's class; of others it has the loss at most.
 bool liger_patches(const Model& model);
+// Whether Liger has a loss for the model's class: of those whose layers are not described here that
+// is all that fused_loss changes, and they keep at most what is predicted.
+bool liger_has_loss(const Model& model);
 bool has_liger_layers(const Context& c);
 
 // ops/rms_norm.py: keeps its input and a number a row; the gradient takes the place of the incoming

@@ -136,7 +136,7 @@ Tensor llama_feed_forward(Tape& t, const Context& c, const Tensor& hidden) {
 
 // LlamaDecoderLayer.forward; Phi-3 has dropouts on both branches.
 Tensor llama_layer(Tape& t, const Context& c) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   const double p = c.shape().hidden_dropout;
   Tensor residual = hidden;
@@ -209,7 +209,7 @@ void build_llama(GraphAssembler& assembler, const Context& given) {
   });
   keep_logits(assembler, c);
   assembler.add("LlamaForCausalLM head", "", [&](Tape& t) {
-    Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+    Tensor hidden = t.input(c.hidden_shape());
     hidden = llama_norm(t, c, "model.norm", hidden);
     t.forget_input();  // hidden_states = self.norm(hidden_states)
     const LossCode code = loss_where(c, ReleaseRule::decoders_share_loss, LossCode::float_in_model);

@@ -48,13 +48,13 @@ struct Routing {
   Tensor weights;  // of the chosen experts
 };
 
-// softmax over the experts in fp32, the k largest, normalised, in the model's dtype.
+// softmax over the experts in fp32, the k largest, normalised, in the dtype of the hidden states.
 Routing route_moe(Tape& t, const Context& c, const Tensor& rows) {
   const Tensor logits = linear(t, c, "gate", rows);
   Tensor weights = aten::softmax(t, logits, DType::fp32);
   weights = aten::topk(t, weights, c.shape().experts.experts_per_token);
   weights = aten::scale(t, weights, "div");
-  weights = aten::to(t, weights, t.dtype());
+  weights = aten::to(t, weights, rows.dtype());
   return {c.shape().experts.fused ? logits : Tensor(), weights};
 }
 
@@ -173,7 +173,7 @@ Tensor fused_experts(Tape& t, const Context& c, const Tensor& hidden, const Tens
   out = aten::masked_fill(t, out, mask);
   const Tensor weighted = aten::mul(t, out, factors);
   const Tensor sum = back_in_order(t, c, weighted);
-  return t.leave(scope, aten::to(t, sum, t.dtype()));
+  return t.leave(scope, aten::to(t, sum, in.dtype()));
 }
 
 namespace {
@@ -182,7 +182,7 @@ namespace {
 Tensor looped_experts(Tape& t, const Context& c, const Tensor& rows, const Tensor& weights) {
   const ExpertNames& names = has_layer(t, "experts.0.w1") ? kMixtral : kQwen;
   const ExpertShape& shape = c.shape().experts;
-  Tensor sum = t.empty(rows.shape(), t.dtype());
+  Tensor sum = t.empty(rows.shape(), rows.dtype());
   t.launch({.name = "zeros", .kind = OpKind::fill, .traffic = sum.bytes()});
   // one_hot of the chosen experts, int64 (tokens, k, experts), alive through the loop
   const Tensor mask =

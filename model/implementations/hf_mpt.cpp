@@ -80,7 +80,7 @@ Tensor mpt_mlp(Tape& t, const Context& c, const Tensor& x, const Tensor& residua
 }
 
 Tensor mpt_block(Tape& t, const Context& c) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   Tensor normed = layer_norm(t, "norm_1", hidden);
   Tensor residual = hidden;

@@ -83,7 +83,7 @@ bool has_module(const Model& model, std::string_view name) {
 
 // do_layer_norm_before: the norms stand before the branches, or (OPT-350m) behind the sums.
 Tensor opt_layer(Tape& t, const Context& c) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   const double p = c.shape().hidden_dropout;
   const bool before = !c.shape().post_norm;
@@ -129,7 +129,7 @@ void build_opt(GraphAssembler& assembler, const Context& given) {
     return opt_layer(t, c);
   });
   assembler.add(c.model.architecture + " head", "", [&](Tape& t) {
-    Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+    Tensor hidden = t.input(c.hidden_shape());
     constexpr std::string_view kFinalNorm = "model.decoder.final_layer_norm";
     const bool normed = t.has_parameter(kFinalNorm, "weight") || has_module(c.model, kFinalNorm);
     if (normed) hidden = layer_norm(t, kFinalNorm, hidden);

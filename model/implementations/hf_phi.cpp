@@ -79,7 +79,7 @@ Tensor phi_mlp(Tape& t, const Context& c, const Tensor& x) {
 }
 
 Tensor phi_layer(Tape& t, const Context& c) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   const double p = c.shape().hidden_dropout;
   const Tensor residual = hidden;

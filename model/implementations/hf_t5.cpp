@@ -292,7 +292,7 @@ Tensor clamped(Tape& t, const Tensor& x) {
 
 // T5Block.forward
 Tensor block(Tape& t, const Context& c, const Stack& stack) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   const auto scope = t.enter("", hidden);
   hidden = attention_layer(t, c, stack, false, hidden);
   hidden = clamped(t, hidden);
@@ -336,7 +336,7 @@ Tensor inputs(Tape& t, const Context& c, bool decoder) {
 }
 
 Tensor stack_output(Tape& t, const Context& c, const std::string& stack) {
-  Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+  Tensor hidden = t.input(c.hidden_shape());
   hidden = t5_norm(t, stack + ".final_layer_norm", hidden);
   return dropout(t, stack + ".dropout", hidden, c.shape().hidden_dropout);
 }

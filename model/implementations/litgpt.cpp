@@ -225,7 +225,7 @@ Tensor feed_forward(Tape& t, const Context& c, const Tensor& x) {
 
 // Block.forward
 Tensor block(Tape& t, const Context& c, bool shared_norm) {
-  Tensor x = t.input(c.hidden_shape(), t.dtype());
+  Tensor x = t.input(c.hidden_shape());
   const auto scope = t.enter("", x);
   const Tensor n_1 = norm(t, c, "norm_1", x);
   const Tensor h = attention(t, c, n_1);
@@ -320,7 +320,7 @@ void build(GraphAssembler& assembler, const Context& c) {
     return block(t, c, shared_norm);
   });
   assembler.add("GPT head", "", [&](Tape& t) {
-    Tensor hidden = t.input(c.hidden_shape(), t.dtype());
+    Tensor hidden = t.input(c.hidden_shape());
     hidden = norm(t, c, "transformer.ln_f", hidden);
     t.forget_input();
     t.set_category(MemoryCategory::logits);

@@ -241,4 +241,17 @@ Model with_four_bit_weights(const Model& model, bool with_head) {
   return result;
 }
 
+Model with_upcast(const Model& model, Upcast upcast) {
+  Model result = model;
+  for (const Module& module : model.modules) {
+    const bool norm = module.type.find("Norm") != std::string::npos;
+    if (!norm && upcast != Upcast::all) continue;
+    for (const int index : module.parameters) {
+      Parameter& parameter = result.parameters[static_cast<std::size_t>(index)];
+      parameter.upcast = !parameter.trainable && !parameter.quantized;
+    }
+  }
+  return result;
+}
+
 }  // namespace zeroplan

@@ -28,4 +28,8 @@ Model with_lora(const Model& model, const LoraOptions& lora);
 // InputError where there are none.
 Model with_four_bit_weights(const Model& model, bool with_head);
 
+// The frozen parameters that `upcast` names, marked: modules whose type is a norm's, or all that is
+// not in four bits.
+Model with_upcast(const Model& model, Upcast upcast);
+
 }  // namespace zeroplan

@@ -205,7 +205,7 @@ Biased feed_forward(Tape& t, const Context& c, const Tensor& x) {
 }
 
 Tensor layer(Tape& t, const Context& c) {
-  Tensor hidden = t.input(hidden_shape(c), t.dtype());
+  Tensor hidden = t.input(hidden_shape(c));
   const auto scope = t.enter("", hidden);
   Tensor normed = hf::layer_norm(t, "input_layernorm", hidden);
   const Biased attended = attention(t, c, normed);
@@ -285,7 +285,7 @@ Tensor vocabulary_loss(Tape& t, const Context& c, const Tensor& logits) {
 }
 
 Tensor head(Tape& t, const Context& c) {
-  Tensor hidden = t.input(hidden_shape(c), t.dtype());
+  Tensor hidden = t.input(hidden_shape(c));
   hidden = aten::transpose(t, hidden, 0, 1);
   hidden = aten::contiguous(t, hidden);
   t.forget_input();

@@ -54,7 +54,7 @@ Tensor receive_forward(Tape& t, const Shape& hidden, const TransferOptions& opti
 }
 
 Tensor send_forward(Tape& t, const Shape& hidden, const TransferOptions& options) {
-  const Tensor x = t.input(hidden, t.dtype());
+  const Tensor x = t.input(hidden);
   const bool parts = options.ranks > 1;
   const Shape part_shape = part_of(hidden, options.ranks);
   Tensor kept;  // pipe_buffers['outputs']: the part, the tensor itself gives its memory back

@@ -123,17 +123,20 @@ constexpr std::array kOffloadRules = {
           .texts = {{"offload_optimizer does nothing at stage 0", "set the stage to 1, 2 or 3"}},
           .source = "runtime/engine.py:zero_use_cpu_optimizer"},
          offload_without_zero},
-    Rule{{.code = "parameters-offloaded-alone",
-          .severity = Severity::info,
-          .use = RuleUse::advice,
-          .summary = "parameters are offloaded after the optimizer, which is larger",
-          .cost = "every pass copies the weights from the host while six times their size, the "
-                  "optimizer's states, stays on the GPU (frozen weights excepted)",
-          .texts = {{"parameters are offloaded and the optimizer's states, six times as large, are "
-                     "not",
-                     "offload the optimizer first; keep this only where most weights are frozen"}},
-          .source = "runtime/zero/offload_config.py:DeepSpeedZeroOffloadParamConfig"},
-         parameters_alone},
+    Rule{
+        {.code = "parameters-offloaded-alone",
+         .severity = Severity::info,
+         .use = RuleUse::advice,
+         .summary = "parameters are offloaded after the optimizer, which is larger",
+         .cost = "every pass copies the weights from the host while six times their size, the "
+                 "optimizer's states, stays on the GPU (frozen weights excepted)",
+         .texts =
+             {{"parameters are offloaded and the optimizer's states, six times as large, are "
+               "not",
+               "offload the optimizer first; keep this where zeroplan fit finds it faster, or most "
+               "weights are frozen"}},
+         .source = "runtime/zero/offload_config.py:DeepSpeedZeroOffloadParamConfig"},
+        parameters_alone},
     Rule{{.code = "unpinned-offload",
           .severity = Severity::info,
           .use = RuleUse::advice,

@@ -121,7 +121,7 @@ void full_precision(const View& view, Report& report) {
   if (view.context().style == ConfigStyle::hf_trainer) {
     const DsConfig& config = view.config();
     if (config.is_set(Knob::bf16_enabled) || config.is_set(Knob::fp16_enabled)) return;
-    report.as(Severity::warning, "", {}, 1);
+    if (view.stage() == 3) report.as(Severity::info, "", {}, 1);
   } else if (view.model_format() == "fp32") {
     report.at("");
   }
@@ -228,8 +228,8 @@ constexpr std::array kPrecisionRules = {
                   "several times the time",
           .texts = {{"neither fp16 nor bf16 is enabled: DeepSpeed trains in fp32",
                      "add \"bf16\": {\"enabled\": true} (Ampere and newer) or fp16"},
-                    {"neither a bf16 nor an fp16 section: DeepSpeed trains in fp32, whatever the "
-                     "Trainer's --bf16 says",
+                    {"neither a bf16 nor an fp16 section: accelerate adds that of the Trainer's "
+                     "--bf16 after from_pretrained has made the weights in fp32",
                      "add \"bf16\": {\"enabled\": \"auto\"}, which the Trainer's argument fills"}},
           .source = "runtime/engine.py:get_data_types"},
          full_precision},

@@ -110,4 +110,15 @@ BatchChoices batch_choices(const SaidBatch& said,
   return choices;
 }
 
+BatchChoices without_accumulation(const BatchChoices& choices, std::int64_t ranks) {
+  BatchChoices steps = choices;
+  for (BatchSizes& sizes : steps.sizes) sizes.accumulation = 1;
+  steps.assumption = phrase(
+      "micro-batches without accumulation ({} sequences a step and more), because nothing fits "
+      "that "
+      "sums gradients over several: assumed; --global-batch says otherwise",
+      steps.sizes.front().micro_batch * ranks);
+  return steps;
+}
+
 }  // namespace zeroplan

@@ -57,4 +57,7 @@ struct BatchChoices {
 // global batch that the ranks cannot share equally; empty nowhere else.
 BatchChoices batch_choices(const SaidBatch& said, std::int64_t ranks, std::int64_t sequence_length);
 
+// The same micro-batches, each a step by itself. Precondition: nobody said the batch.
+BatchChoices without_accumulation(const BatchChoices& choices, std::int64_t ranks);
+
 }  // namespace zeroplan

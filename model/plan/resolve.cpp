@@ -577,6 +577,7 @@ std::vector<EngineParameter> engine_parameters(const Model& model,
     result.back().rows = parameter.shape.empty() ? 1 : parameter.shape.front();
     result.back().matrix = parameter.shape.size() > 1;
     result.back().quantized = parameter.quantized;
+    if (parameter.upcast) result.back().own_dtype = DType::fp32;
   }
   return result;
 }

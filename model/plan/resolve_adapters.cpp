@@ -10,6 +10,8 @@
 
 #include "base/described.hpp"
 #include "model/families/hf_config.hpp"
+#include "model/graph/traced_graph.hpp"
+#include "model/implementations/lora.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/releases.hpp"
@@ -60,7 +62,7 @@ bool trl_narrows(const Plan& plan) {
     return false;
   }
   if (plan.workload.method == Method::qlora) {
-    return plan.software.trl_acts(ReleaseRule::trl_keeps_four_bits);
+    return keeps_four_bits(plan);
   }
   return runs_deepspeed(plan.workload) &&
          plan.ds_config.integer(Knob::zero_stage).value_or(0) == 3 &&
@@ -189,6 +191,71 @@ void resolve_four_bit_loading(Resolver& r) {
   }
 }
 
+// Earlier trainers of TRL call prepare_model_for_kbit_training, and with bf16
+// peft_module_casting_to_bf16 then (trainer/utils.py), which leaves norms alone in fp32. Not where
+// four bits wait on the host to be sharded (is_sharded_qlora).
+Upcast upcast_of_trainer(const Plan& plan) {
+  const bool prepares = plan.trainer != nullptr && plan.trainer->code == TrainerCode::trl &&
+                        plan.workload.method == Method::qlora &&
+                        plan.workload.engine != TrainingEngine::fsdp && !keeps_four_bits(plan);
+  if (!prepares) return Upcast::none;
+  return plan.workload.precision == Precision::bf16 ? Upcast::norms : Upcast::all;
+}
+
+// What DeepSpeed makes 16 bits again, FSDP cannot flatten beside them.
+void check_upcast(Resolver& r) {
+  const Plan& plan = r.plan;
+  if (plan.workload.engine == TrainingEngine::fsdp) {
+    r.problem(place_of(r, "upcast"),
+              "none under FSDP, whose units are of one format",
+              name(kUpcastNames, plan.workload.lora.upcast));
+  } else if (casts_everything(plan)) {
+    r.warn(phrase("upcast {}: without effect, DeepSpeed makes the whole module {} again",
+                  name(kUpcastNames, plan.workload.lora.upcast),
+                  name(kPrecisionNames, plan.workload.precision)));
+  }
+}
+
+void resolve_upcast(Resolver& r) {
+  Plan& plan = r.plan;
+  Upcast& upcast = plan.workload.lora.upcast;
+  upcast = upcast_of_trainer(plan);
+  const bool qlora = plan.workload.method == Method::qlora;
+  if (const Json* said = setting(r, "upcast")) {
+    const auto found =
+        said->is_string() ? find(kUpcastNames, std::string_view(said->as_string())) : std::nullopt;
+    if (!found || (*found == Upcast::all && !qlora)) {
+      r.problem(place_of(r, "upcast"),
+                qlora ? "none, norms or all" : "none or norms: the frozen weights are in 16 bits",
+                described(*said));
+      return;
+    }
+    upcast = *found;
+    if (upcast != Upcast::none) check_upcast(r);
+  } else if (upcast != Upcast::none) {
+    r.assume(phrase("{} beside the four-bit weights are in fp32: TRL {} prepares the model so",
+                    upcast == Upcast::norms ? "norms" : "norms, embeddings and head",
+                    to_string(plan.software.trl)));
+  } else if (qlora && plan.workload.implementation == Implementation::hf) {
+    r.assume(
+        "norms, embeddings and head beside the four-bit weights keep the model's dtype: peft's "
+        "prepare_model_for_kbit_training, which casts them to fp32, is not applied "
+        "({\"qlora\": {\"upcast\": \"all\"}}; TRL before 0.29: \"norms\")");
+  }
+  if (upcast == Upcast::none || casts_everything(plan)) return;
+  if (traced_graph_of(*plan.model) != nullptr) {
+    upcast = Upcast::none;
+    r.warn(
+        "norms in fp32 beside a frozen model are not described for recorded classes: what goes "
+        "from layer to layer would be fp32, and checkpoints twice as large");
+    return;
+  }
+  const auto base = plan.model;
+  plan.model = r.make(base, "upcast:" + std::string(name(kUpcastNames, upcast)), [&] {
+    return with_upcast(*base, upcast);
+  });
+}
+
 }  // namespace
 
 void resolve_adapter_dtype(Resolver& r) {
@@ -200,6 +267,7 @@ void resolve_adapter_dtype(Resolver& r) {
   check_four_bits_under_deepspeed(r);
   resolve_four_bit_loading(r);
   read_autocast(r);
+  resolve_upcast(r);
   const bool hf = workload.implementation == Implementation::hf;
   const std::string precision(name(kPrecisionNames, workload.precision));
   workload.lora.dtype = workload.precision;

@@ -22,6 +22,9 @@ Json method_json(const Workload& workload) {
   settings["dtype"] = name(kPrecisionNames, workload.lora.dtype);
   settings["dropout"] = workload.lora.dropout;
   settings["autocast"] = workload.lora.autocast;
+  if (workload.lora.upcast != Upcast::none || workload.method == Method::qlora) {
+    settings["upcast"] = name(kUpcastNames, workload.lora.upcast);
+  }
   if (workload.method == Method::qlora) {
     settings["quant"] = name(kFourBitCodeNames, workload.lora.weights.code);
     settings["double_quant"] = workload.lora.weights.double_quant;

@@ -108,16 +108,18 @@ void check_filled(Resolver& r, ScenarioKey key, const char* what, std::int64_t v
             std::to_string(value));
 }
 
-// A file that has neither section: DeepSpeed asks nothing else (runtime/config.py
-// get_bfloat16_config), and the Trainer's argument fills none in. A flag of ours writes it there.
-bool runs_in_fp32(const Resolver& r) {
-  if (r.scenario.find(ScenarioKey::ds_config) == nullptr) return false;
-  if (is_torch_engine(r.plan.workload.engine)) return false;
+bool has_no_format(const Resolver& r) {
   const DsConfig& config = r.plan.ds_config;
-  if (config.is_set(Knob::fp16_enabled) || config.is_set(Knob::bf16_enabled)) return false;
-  const ExplicitValue* said = r.scenario.find(ScenarioKey::precision);
-  if (r.plan.workload.frontend == Frontend::native) return said == nullptr;
-  return r.ds_config_is_file && (said == nullptr || said->origin.file != "command line");
+  return r.scenario.find(ScenarioKey::ds_config) != nullptr &&
+         !is_torch_engine(r.plan.workload.engine) && !config.is_set(Knob::fp16_enabled) &&
+         !config.is_set(Knob::bf16_enabled);
+}
+
+// A native file that has neither section: DeepSpeed asks nothing else (runtime/config.py
+// get_bfloat16_config).
+bool runs_in_fp32(const Resolver& r) {
+  return r.plan.workload.frontend == Frontend::native && has_no_format(r) &&
+         r.scenario.find(ScenarioKey::precision) == nullptr;
 }
 
 }  // namespace
@@ -231,14 +233,10 @@ void resolve_precision(Resolver& r) {
   Precision& precision = r.plan.workload.precision;
   if (runs_in_fp32(r)) {
     precision = Precision::fp32;
-    if (r.plan.workload.frontend == Frontend::native) {
-      r.assume("precision fp32: the native ds_config has neither an fp16 nor a bf16 section");
-      return;
-    }
-    r.warn(
-        "precision fp32: the ds_config has neither a bf16 nor an fp16 section, and DeepSpeed asks "
-        "nothing else; the Trainer's --bf16 only fills \"auto\" of a section that is there");
-  } else if (said && in_file) {
+    r.assume("precision fp32: the native ds_config has neither an fp16 nor a bf16 section");
+    return;
+  }
+  if (said && in_file) {
     const std::string file_text(name(kPrecisionNames, *in_file));
     agreed(r, ScenarioKey::precision, Knob::bf16_enabled, *said, file_text);
     precision = *in_file;
@@ -248,8 +246,14 @@ void resolve_precision(Resolver& r) {
     precision = *in_file;
   } else {
     precision = gpu_has_bf16 ? Precision::bf16 : Precision::fp16;
+    // accelerate adds the section of the Trainer's argument (utils/dataclasses.py
+    // DeepSpeedPlugin.set_mixed_precision).
     r.assume(Phrase("precision ") + std::string(name(kPrecisionNames, precision)) +
-             (gpu_has_bf16 ? ": the default" : ": the GPU has no bf16"));
+             (!gpu_has_bf16 ? ": the GPU has no bf16"
+              : r.ds_config_is_file && has_no_format(r)
+                  ? ": assumed of the Trainer, whose --bf16 accelerate adds to a "
+                    "ds_config without a section"
+                  : ": the default"));
   }
   if (precision == Precision::bf16 && !gpu_has_bf16) {
     r.warn(phrase("{} has no bf16 arithmetic: matrix products run at the speed of fp32 or slower",

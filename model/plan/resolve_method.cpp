@@ -121,7 +121,7 @@ SaidSettings read_settings(Resolver& r, const Origin& origin, const Json& settin
   }
   const bool quantized = r.plan.workload.method == Method::qlora;
   std::vector<std::string_view> keys = {
-      "rank", "targets", "sub_targets", "dtype", "dropout", "autocast"};
+      "rank", "targets", "sub_targets", "dtype", "dropout", "autocast", "upcast"};
   if (quantized) keys.insert(keys.end(), {"quant", "double_quant"});
   for (const auto& [key, value] : settings.members()) {
     const Origin place{origin.file, origin.pointer + "/" + pointer_token(key)};
@@ -140,7 +140,7 @@ SaidSettings read_settings(Resolver& r, const Origin& origin, const Json& settin
       read_sub_targets(r, place, value);
     } else if (key == "dropout") {
       read_dropout(r, place, value);
-    } else if (key == "dtype" || key == "autocast") {
+    } else if (key == "dtype" || key == "autocast" || key == "upcast") {
       continue;  // resolve_adapters.cpp
     } else if (key == "quant" && quantized) {
       read_quant(r, place, value, said.double_quant);
@@ -280,11 +280,6 @@ void store_in_four_bits(Resolver& r, bool double_said) {
     r.assume(weights.double_quant
                  ? "scales of the four-bit weights are quantised again: bitsandbytes' default"
                  : "scales of the four-bit weights stay in fp32: the default of transformers");
-  }
-  if (!litgpt) {
-    r.assume(
-        "norms, embeddings and head beside the four-bit weights keep the model's dtype: peft's "
-        "prepare_model_for_kbit_training, which casts them to fp32, is not applied");
   }
   try {
     const auto base = plan.model;

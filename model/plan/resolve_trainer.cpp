@@ -433,6 +433,12 @@ void resolve_trainer(Resolver& r) {
 
 bool distils(const Plan& plan) { return plan.trainer != nullptr && plan.trainer->distils(); }
 
+bool keeps_four_bits(const Plan& plan) {
+  return plan.software.trl_acts(plan.trainer->kind == TrainerKind::kto
+                                    ? ReleaseRule::trl_keeps_four_bits_in_kto
+                                    : ReleaseRule::trl_keeps_four_bits);
+}
+
 void resolve_evaluation(Resolver& r) {
   const ExplicitValue* said = r.scenario.find(ScenarioKey::evaluation);
   if (said == nullptr) return;

@@ -50,11 +50,11 @@ constexpr std::array kSpellings = {
              "adamwtorch|adamwtorchfused|adamwhf|adamwapexfused|fusedadamw|fusedadam|cpuadam",
              "adamw"},
     Spelling{ScenarioKey::optimizer,
-             "adamwbnb8bit|adamwbnb|adam8bit|bnbadamw8bit|8bitadamw|8bitadam",
+             "adamwbnb8bit|adamwbnb|adam8bit|bnbadamw8bit|8bitadamw|8bitadam|pagedadamw8bit",
              "adamw8bit"},
     Spelling{ScenarioKey::optimizer, "lion32bit", "lion"},
     Spelling{ScenarioKey::optimizer,
-             "pagedadamw|pagedadamw8bit|pagedadamw32bit|pagedlion|pagedlion8bit",
+             "pagedadamw|pagedadamw32bit|pagedlion|pagedlion8bit",
              "",
              "its states move between GPU and host page by page, which is not modelled; adamw8bit "
              "keeps them on the GPU"},

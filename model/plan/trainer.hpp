@@ -92,5 +92,8 @@ struct EvaluationSettings {
 struct Plan;
 // Whether the plan's trainer does.
 bool distils(const Plan& plan);
+// Whether its trainer, one of TRL's, leaves what lies beside four-bit weights as it was loaded;
+// else it calls prepare_model_for_kbit_training(). Precondition: it has a trainer.
+bool keeps_four_bits(const Plan& plan);
 
 }  // namespace zeroplan

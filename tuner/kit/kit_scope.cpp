@@ -101,8 +101,7 @@ std::vector<Phrase> beyond_trainer(const Plan& plan) {
 std::vector<Phrase> beyond_kit(const Plan& plan) {
   std::vector<Phrase> reasons = beyond_trainer(plan);
   const bool casts =
-      plan.trainer != nullptr &&
-      (plan.trainer->trains_values() || !plan.software.trl_acts(ReleaseRule::trl_keeps_four_bits));
+      plan.trainer != nullptr && (plan.trainer->trains_values() || !keeps_four_bits(plan));
   if (plan.workload.method == Method::qlora && casts) {
     reasons.emplace_back(
         "weights in four bits under TRL's trainers, which cast what lies beside them to fp32");

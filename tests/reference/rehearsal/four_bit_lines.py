@@ -11,15 +11,17 @@ import adapters_lines
 import matrix_lines
 
 
-def line(version, quant="nf4", double=False, storage=None, **more):
+def line(version, quant="nf4", double=False, storage=None, upcast=None, **more):
     made = adapters_lines.line(version, **more)
     workload = made["scenario"]["workload"]
     settings = workload["method"].pop("lora")
     settings.update(quant=quant, double_quant=double)
+    if upcast:
+        settings["upcast"] = upcast
     workload["method"] = {"qlora": settings}
     if storage:
         made["program"]["quant_storage"] = storage
-    marks = ["dq" if double else "", storage and "in-" + storage]
+    marks = ["dq" if double else "", storage and "in-" + storage, upcast and "upcast-" + upcast]
     made["id"] = "-".join(filter(None, ["four-bit", made["id"].replace("adapters-", "").replace("-lora16", ""), *marks]))
     made["group"] = made["group"].replace("adapters", "four-bit")
     return made
@@ -35,6 +37,22 @@ def deep(version, **more):
     return made
 
 
+# LayerNorms, whose output is fp32 under autocast.
+NEOX = {"model_type": "gpt_neox", "hidden_size": 1024, "num_hidden_layers": 6, "num_attention_heads": 16,
+        "intermediate_size": 4096, "vocab_size": 32000, "max_position_embeddings": 2048, "tie_word_embeddings": False,
+        "architectures": ["GPTNeoXForCausalLM"]}
+
+
+def widened(version, model=None, **more):
+    """The Trainer with mixed precision, by which what goes from layer to layer is fp32."""
+    made = line(version, engine="ddp", ranks=1, double=True, trainer=True, autocast=True, **more)
+    if model:
+        made["scenario"]["model"] = model
+        made["scenario"]["workload"]["method"]["qlora"]["targets"] = ["query_key_value"]
+        made["id"] += "-" + model["model_type"]
+    return made
+
+
 def lines():
     for version in matrix_lines.SOFTWARE:
         yield line(version, engine="ddp", ranks=1)
@@ -46,6 +64,14 @@ def lines():
             yield line(version, stage=stage, ranks=2, double=True, trainer=True, checkpointing="ckr",
                        storage="bf16" if stage == 3 else None)
         yield line(version, stage=3, ranks=2, double=True, trainer=True, checkpointing="ckr")
+        yield widened(version, checkpointing="ckr")
+        yield widened(version, checkpointing="ckr", dropout=0.05, upcast="norms")
+        yield widened(version, checkpointing="ckr", dropout=0.05, upcast="all")
+        yield widened(version, upcast="norms")
+        yield widened(version, checkpointing="ckn", upcast="all")
+        yield widened(version, NEOX, checkpointing="ckr")
+        yield widened(version, NEOX)
+        yield widened(version, NEOX, checkpointing="ckr", upcast="all")
         for trainer in (False, True):
             for checkpointing in ("", "ckr", "ckn"):
                 yield deep(version, trainer=trainer, checkpointing=checkpointing)

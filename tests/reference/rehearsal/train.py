@@ -71,7 +71,7 @@ class Run:
                 return kind.from_config(self.config, torch_dtype=dtype, **more)
 
         if self.four_bits:
-            return self.with_adapters(self.quantized(dtype)).train()
+            return self.with_adapters(self.prepared(self.quantized(dtype))).train()
         if self.has_images:
             from images import draw_nothing_of_nothing
 
@@ -96,6 +96,20 @@ class Run:
         return transformers.AutoModelForCausalLM.from_pretrained(
             self.checkpoint_folder, torch_dtype=dtype, quantization_config=how,
             attn_implementation=self.workload.get("attention", "sdpa"), **where)
+
+    def prepared(self, model):
+        """As TRL before 0.29 does beside bf16 ("norms"), or peft alone ("all")."""
+        import peft
+
+        upcast = self.four_bits.get("upcast", "none")
+        if upcast == "none":
+            return model
+        model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+        for name, module in model.named_modules():
+            if upcast == "norms" and "norm" not in type(module).__name__.lower() and hasattr(module, "weight"):
+                if module.weight is not None and module.weight.dtype == torch.float32:
+                    module.to(self.dtype)
+        return model
 
     def with_adapters(self, model):
         import peft

@@ -214,12 +214,20 @@ TEST_CASE("TRL trains four-bit weights from the release that leaves the rest of 
                     trainer + R"("},"software":{"trl":")" + trl + R"("}})")
                        .c_str());
   };
-  for (const char* trainer : {"dpo", "kto", "grpo"}) {
-    const Planned now = kit("1.4.0", trainer);
+  struct Row {
+    const char* trainer;
+    const char* before;
+    const char* since;
+  };
+  for (const auto& [trainer, before, since] : {Row{"dpo", "0.28.0", "0.29.0"},
+                                               Row{"grpo", "0.28.0", "0.29.0"},
+                                               Row{"kto", "1.3.0", "1.4.0"}}) {
+    const Planned now = kit(since, trainer);
     CHECK_FALSE(now.text("train_trl.py").empty());
     CHECK(has(now.text("requirements.txt"), "bitsandbytes\n"));
-    CHECK(has(now.text("PLAN.md"), "adapters are in bf16: TRL 1.4.0 casts them"));
-    CHECK(has(kit("1.3.0", trainer).text("PLAN.md"), "cast what lies beside them to fp32"));
+    CHECK(has(now.text("PLAN.md"),
+              "adapters are in bf16: TRL " + std::string(since) + " casts them"));
+    CHECK(has(kit(before, trainer).text("PLAN.md"), "cast what lies beside them to fp32"));
   }
 }
 
