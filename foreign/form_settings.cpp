@@ -1,10 +1,13 @@
 #include "foreign/form_settings.hpp"
 
-#include <array>
+#include <initializer_list>
 #include <string_view>
 #include <utility>
 
+#include "foreign/setting_table.hpp"
+#include "foreign/setting_values.hpp"
 #include "model/plan/trainer.hpp"
+#include "model/plan/workload_document.hpp"
 #include "model/quantization.hpp"
 
 namespace zeroplan::foreign {
@@ -12,44 +15,16 @@ namespace {
 
 bool has_adapters(const Plan& plan) { return plan.workload.method != Method::full; }
 
-bool checkpoints(const Plan& plan) {
-  return plan.workload.activation_checkpointing != ActivationCheckpointing::none;
-}
-
-bool packs(const Plan& plan) {
-  return plan.workload.dataset && plan.workload.dataset->padding == Padding::packed;
-}
-
-// What a run needs and no plan has.
-void add_own(FormSetting setting, FormSettings& settings) {
-  setting.planned = false;
-  settings.push_back(std::move(setting));
-}
+bool shards(const Plan& plan) { return plan.workload.engine == TrainingEngine::fsdp; }
 
 // What the weights are loaded in: DeepSpeed casts them, the others keep what they get.
 DType loaded_dtype(const Plan& plan) {
-  if (plan.workload.engine == TrainingEngine::fsdp) return plan.fsdp.storage_dtype;
+  if (shards(plan)) return plan.fsdp.storage_dtype;
   if (plan.workload.engine == TrainingEngine::ddp) return plan.ddp.weight_dtype;
   return plan.engine.model_dtype;
 }
 
-std::string_view torch_name(DType dtype) {
-  return dtype == DType::bf16 ? "bfloat16" : dtype == DType::fp16 ? "float16" : "float32";
-}
-
-Json names_of(const std::vector<std::string>& names) {
-  Json list = Json::array();
-  for (const std::string& name : names) list.push_back(name);
-  return list;
-}
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
-  return text;
-}
-
-// "full_shard auto_wrap": one word for the sharding, as TrainingArguments.fsdp has it.
+// "full_shard": one word for the sharding, as TrainingArguments.fsdp has it.
 std::string sharding_word(const FsdpConfig& fsdp) {
   const bool hybrid = fsdp.shard_ranks > 1 && fsdp.shard_ranks < fsdp.ranks;
   if (fsdp.sharding == Sharding::no_shard) return "no_shard";
@@ -58,7 +33,7 @@ std::string sharding_word(const FsdpConfig& fsdp) {
 }
 
 // TrainingArguments.fsdp_config; prefix "fsdp_" in accelerate's file and in older releases.
-Json fsdp_section(const Plan& plan) {
+Json trainer_section(const Plan& plan) {
   const FsdpConfig& fsdp = plan.fsdp;
   Json section = Json::object({{"version", fsdp.version}});
   if (fsdp.version == 2) {
@@ -73,163 +48,9 @@ Json fsdp_section(const Plan& plan) {
   return section;
 }
 
-// TrainingArguments.accelerator_config.
-void add_sync(const Plan& plan, FormSettings& settings) {
-  if (!plan.workload.sync_each_batch || plan.workload.frontend != Frontend::hf_trainer) return;
-  const Json accumulation = Json::object({{"sync_each_batch", true}});
-  settings.push_back(
-      {"accelerator_config", Json::object({{"gradient_accumulation_kwargs", accumulation}})});
-}
-
-// ds_config.json or FSDP, as every tool that hands them to the Trainer takes them; DDP is what runs
-// where nothing is said.
-void add_engine(const Plan& plan, const FormPlace& place, FormSettings& settings) {
-  if (plan.workload.engine == TrainingEngine::deepspeed) {
-    settings.push_back({"deepspeed", place.ds_config});
-  } else if (plan.workload.engine == TrainingEngine::fsdp) {
-    const FsdpConfig& fsdp = plan.fsdp;
-    settings.push_back(
-        {"fsdp", sharding_word(fsdp) + (fsdp.offload ? " offload" : "") + " auto_wrap"});
-    settings.push_back({"fsdp_config", fsdp_section(plan)});
-    add_sync(plan, settings);
-  }
-}
-
-void add_batch(const Plan& plan, FormSettings& settings) {
-  settings.push_back({"per_device_train_batch_size", plan.workload.micro_batch_size});
-  settings.push_back({"gradient_accumulation_steps", plan.workload.gradient_accumulation_steps});
-}
-
-// TRL's default is bf16, so both are said.
-void add_precision(const Plan& plan, FormSettings& settings) {
-  settings.push_back({"bf16", plan.workload.precision == Precision::bf16});
-  settings.push_back({"fp16", plan.workload.precision == Precision::fp16});
-}
-
-void add_optimizer(const Plan& plan, const char* name, FormSettings& settings) {
-  const std::string optimizer = optimizer_argument(plan);
-  if (!optimizer.empty()) settings.push_back({name, optimizer});
-}
-
-void add_checkpointing(const Plan& plan, FormSettings& settings) {
-  settings.push_back({"gradient_checkpointing", checkpoints(plan)});
-  if (!checkpoints(plan)) return;
-  settings.push_back({"gradient_checkpointing_kwargs",
-                      Json::object({{"use_reentrant", plan.workload.checkpoint_reentrant}})});
-}
-
-// save_strategy with save_steps, and so on: a count that is said, else `unsaid`.
-void add_every(const char* strategy,
-               const char* steps,
-               const std::optional<Every>& every,
-               const FormSetting& unsaid,
-               FormSettings& settings) {
-  if (!every) {
-    add_own(unsaid, settings);
-  } else if (every->unit == Every::Unit::never || every->unit == Every::Unit::epoch) {
-    settings.push_back({strategy, every->unit == Every::Unit::never ? "no" : "epoch"});
-  } else if (every->unit == Every::Unit::steps) {
-    settings.push_back({steps, static_cast<std::int64_t>(every->count)});
-  } else {
-    settings.push_back({steps, every->count});
-  }
-}
-
-// The Trainer's evaluation, in batches of what `batch` names. `held_out`: what is evaluated, which
-// is the user's. Predictions are the logits where the script has metrics, which no file says.
-void add_evaluation(const Plan& plan,
-                    const char* batch,
-                    const FormSetting& held_out,
-                    FormSettings& settings) {
-  if (plan.evaluation == nullptr) return;
-  const EvaluationSettings& evaluation = *plan.evaluation;
-  add_own(held_out, settings);
-  if (evaluation.samples > 0 && held_out.value.is_number()) {
-    settings.back().value = evaluation.samples;
-  }
-  settings.push_back({batch, evaluation.batch_size});
-  if (evaluation.accumulation_steps > 0) {
-    settings.push_back({"eval_accumulation_steps", evaluation.accumulation_steps});
-  }
-  const Every every = plan.loop.evaluate.value_or(Every{Every::Unit::epoch, 0.0});
-  const bool counts = every.unit == Every::Unit::steps || every.unit == Every::Unit::share;
-  if (counts) settings.push_back({"eval_strategy", "steps"});
-  add_every("eval_strategy", "eval_steps", every, {}, settings);
-}
-
-// What every run needs.
-void add_run(const Plan& plan,
-             const FormPlace& place,
-             const char* epochs_name,
-             FormSettings& settings) {
-  add_own({"learning_rate", place.learning_rate.value_or(usual_learning_rate(plan))}, settings);
-  add_own({epochs_name, planned_epochs(plan)}, settings);
-  for (const FormSetting& setting : run_settings(plan)) settings.push_back(setting);
-  add_own({"output_dir", "out"}, settings);
-}
-
-FormSettings of_llama_factory(const Plan& plan, const FormPlace& place) {
-  const Workload& work = plan.workload;
-  FormSettings settings = {{"model_name_or_path", place.model},
-                           {"stage", "sft"},
-                           {"do_train", true},
-                           {"finetuning_type", has_adapters(plan) ? "lora" : "full"}};
-  if (has_adapters(plan)) {
-    settings.push_back({"lora_rank", work.lora.rank});
-    settings.push_back({"lora_dropout", work.lora.dropout});
-    settings.push_back({"lora_target", joined(work.lora.targets)});
-  }
-  if (work.method == Method::qlora) {
-    settings.push_back({"quantization_bit", 4});
-    settings.push_back({"quantization_method", "bnb"});
-    settings.push_back({"quantization_type", name(kFourBitCodeNames, work.lora.weights.code)});
-    settings.push_back({"double_quantization", work.lora.weights.double_quant});
-  }
-  add_engine(plan, place, settings);
-  add_own({"dataset", "my_dataset", "yours"}, settings);
-  add_own({"template", "default", "the model's"}, settings);
-  settings.push_back({"cutoff_len", work.sequence_length});
-  if (packs(plan)) settings.push_back({"packing", true});
-  add_batch(plan, settings);
-  add_precision(plan, settings);
-  add_optimizer(plan, "optim", settings);
-  constexpr std::array kAttention = {"disabled", "sdpa", "fa2"};
-  settings.push_back({"flash_attn", kAttention[static_cast<std::size_t>(work.attention)]});
-  settings.push_back({"disable_gradient_checkpointing", !checkpoints(plan)});
-  if (checkpoints(plan)) settings.push_back({"use_reentrant_gc", work.checkpoint_reentrant});
-  settings.push_back({"enable_liger_kernel", work.fused_loss});
-  if (work.compile) settings.push_back({"torch_compile", true});
-  add_evaluation(plan, "per_device_eval_batch_size", {"val_size", 0.1, "yours"}, settings);
-  add_run(plan, place, "num_train_epochs", settings);
-  return settings;
-}
-
-void add_axolotl_adapters(const Plan& plan, FormSettings& settings) {
-  const Workload& work = plan.workload;
-  if (!has_adapters(plan)) return;
-  const bool four_bits = work.method == Method::qlora;
-  settings.push_back({"adapter", four_bits ? "qlora" : "lora"});
-  if (four_bits) {
-    settings.push_back({"load_in_4bit", true});
-    settings.push_back(
-        {"bnb_config_kwargs",
-         Json::object({{"bnb_4bit_quant_type", name(kFourBitCodeNames, work.lora.weights.code)},
-                       {"bnb_4bit_use_double_quant", work.lora.weights.double_quant}})});
-  }
-  settings.push_back({"lora_r", work.lora.rank});
-  add_own({"lora_alpha", 2 * work.lora.rank}, settings);
-  settings.push_back({"lora_dropout", work.lora.dropout});
-  settings.push_back({"lora_target_modules", names_of(work.lora.targets)});
-}
-
 // axolotl's own section has accelerate's names without their prefix.
-void add_axolotl_engine(const Plan& plan, const FormPlace& place, FormSettings& settings) {
-  if (plan.workload.engine != TrainingEngine::fsdp) return add_engine(plan, place, settings);
+Json axolotl_section(const Plan& plan) {
   const FsdpConfig& fsdp = plan.fsdp;
-  settings.push_back({"fsdp_version", fsdp.version});
-  if (fsdp.version == 1) {
-    settings.push_back({"fsdp", Json::array({sharding_word(fsdp), "auto_wrap"})});
-  }
   Json section =
       Json::object({{"offload_params", fsdp.offload},
                     {"cpu_ram_efficient_loading", plan.workload.loading == Loading::usual},
@@ -241,137 +62,165 @@ void add_axolotl_engine(const Plan& plan, const FormPlace& place, FormSettings& 
     section["sync_module_states"] = true;
     section["use_orig_params"] = uses_original_parameters(plan);
   }
-  settings.push_back({"fsdp_config", section});
-  add_sync(plan, settings);
+  return section;
 }
 
-FormSettings of_axolotl(const Plan& plan, const FormPlace& place) {
+// `fsdp` of a plan's parts; of DDP, which runs where nothing is said, and of DeepSpeed there is
+// none.
+void add_sharding(const Plan& plan, Form form, Json& parts) {
   const Workload& work = plan.workload;
-  FormSettings settings = {{"base_model", place.model}};
-  add_axolotl_adapters(plan, settings);
-  add_axolotl_engine(plan, place, settings);
-  const Json data = Json::object({{"path", "my_dataset.jsonl"}, {"type", "chat_template"}});
-  add_own({"datasets", Json::array({data}), "yours"}, settings);
-  if (plan.evaluation == nullptr) add_own({"val_set_size", 0}, settings);
-  add_evaluation(plan, "eval_batch_size", {"val_set_size", 0.1, "yours"}, settings);
-  settings.push_back({"sequence_len", work.sequence_length});
-  settings.push_back({"sample_packing", packs(plan)});
-  const bool to_the_end = work.dataset && work.dataset->padding == Padding::max;
-  settings.push_back({"pad_to_sequence_len", packs(plan) || to_the_end});
-  settings.push_back({"micro_batch_size", work.micro_batch_size});
-  settings.push_back({"gradient_accumulation_steps", work.gradient_accumulation_steps});
-  add_precision(plan, settings);
-  add_optimizer(plan, "optimizer", settings);
-  constexpr std::array kAttention = {"eager", "sdpa", "flash_attention_2"};
-  settings.push_back({"attn_implementation", kAttention[static_cast<std::size_t>(work.attention)]});
-  add_checkpointing(plan, settings);
-  if (work.fused_loss) {
-    settings.push_back({"plugins", Json::array({"axolotl.integrations.liger.LigerPlugin"})});
-    for (const char* name : {"liger_rope",
-                             "liger_rms_norm",
-                             "liger_glu_activation",
-                             "liger_fused_linear_cross_entropy"}) {
-      settings.push_back({name, true});
-    }
-  }
-  if (work.tiled_mlp) settings.push_back({"tiled_mlp", true});
-  if (work.compile) settings.push_back({"torch_compile", true});
-  add_own({"lr_scheduler", "cosine"}, settings);
-  add_run(plan, place, "num_epochs", settings);
-  return settings;
-}
-
-void add_trl_adapters(const Plan& plan, FormSettings& settings) {
-  const Workload& work = plan.workload;
-  if (!has_adapters(plan)) return;
-  settings.push_back({"use_peft", true});
-  settings.push_back({"lora_r", work.lora.rank});
-  add_own({"lora_alpha", 2 * work.lora.rank}, settings);
-  settings.push_back({"lora_dropout", work.lora.dropout});
-  settings.push_back({"lora_target_modules", names_of(work.lora.targets)});
-  if (work.method != Method::qlora) return;
-  settings.push_back({"load_in_4bit", true});
-  settings.push_back({"bnb_4bit_quant_type", name(kFourBitCodeNames, work.lora.weights.code)});
-  settings.push_back({"use_bnb_nested_quant", work.lora.weights.double_quant});
-  if (work.engine == TrainingEngine::fsdp) {  // shards are of the type that stores the bits
-    settings.push_back({"bnb_4bit_quant_storage", torch_name(loaded_dtype(plan))});
-  }
-}
-
-void add_generation(const GenerationSettings& generation, FormSettings& settings) {
-  settings.push_back({"max_completion_length", generation.completion_length});
-  settings.push_back({"num_generations", generation.completions});
-  if (generation.batches > 0) settings.push_back({"steps_per_generation", generation.batches});
-  settings.push_back({"ds3_gather_for_generation", generation.gathers_model});
-  if (generation.by == GenerationBy::trainer) return;
-  const bool colocated = generation.by == GenerationBy::colocated;
-  settings.push_back({"use_vllm", true});
-  settings.push_back({"vllm_mode", colocated ? "colocate" : "server"});
-  if (!colocated) return;
-  settings.push_back({"vllm_gpu_memory_utilization", generation.memory_share});
-  settings.push_back({"vllm_tensor_parallel_size", generation.tensor_parallel});
-  settings.push_back({"vllm_enable_sleep_mode", generation.sleeps});
-}
-
-// What the commands sft, dpo, kto and grpo have of their own.
-void add_trl_trainer(const Plan& plan, FormSettings& settings) {
-  const TrainerSettings* trainer = plan.trainer.get();
-  if (trainer == nullptr) {
-    settings.push_back({"max_length", plan.workload.sequence_length});
-    settings.push_back({"packing", packs(plan)});
+  parts.erase("sync_each_batch");
+  if (!shards(plan)) {
+    parts.erase("fsdp_version");
     return;
   }
-  settings.push_back({"beta", trainer->beta});
-  if (trainer->generates()) {
-    add_generation(trainer->generation, settings);
-    add_own({"reward_funcs", Json::array({"my_rewards.score"}), "yours"}, settings);
+  const FsdpConfig& fsdp = plan.fsdp;
+  const std::string word = sharding_word(fsdp);
+  const bool axolotl = form == Form::axolotl;
+  parts["fsdp"] =
+      Json::object({{"section", axolotl ? axolotl_section(plan) : trainer_section(plan)}});
+  if (!axolotl) {
+    parts["fsdp"]["words"] = word + (fsdp.offload ? " offload" : "") + " auto_wrap";
+  } else if (fsdp.version == 1) {
+    parts["fsdp"]["words"] = Json::array({word, "auto_wrap"});
+  }
+  if (work.sync_each_batch && work.frontend == Frontend::hf_trainer) {
+    parts["sync_each_batch"] = true;
+  }
+}
+
+// `method`: adapters with what the tools call the bits of their base.
+Json method_part(const Plan& plan) {
+  const LoraSettings& lora = plan.workload.lora;
+  Json part = Json::object({{"kind", name(kMethodNames, plan.workload.method)}});
+  if (!has_adapters(plan)) return part;
+  part["rank"] = lora.rank;
+  part["dropout"] = lora.dropout;
+  part["targets"] = Json::array();
+  for (const std::string& target : lora.targets) part["targets"].push_back(target);
+  if (plan.workload.method != Method::qlora) return part;
+  part["bits"] = 4;
+  part["four_bits"] = true;
+  part["maker"] = "bnb";
+  part["quant"] = name(kFourBitCodeNames, lora.weights.code);
+  part["double_quant"] = lora.weights.double_quant;
+  return part;
+}
+
+// A strategy of the Trainer's, and its steps where it counts them. `says_steps`: it is not the
+// usual one.
+Json strategy_part(const Every& every, bool says_steps) {
+  Json part = Json::object();
+  switch (every.unit) {
+    case Every::Unit::never:
+      part["strategy"] = "no";
+      return part;
+    case Every::Unit::epoch:
+      part["strategy"] = "epoch";
+      return part;
+    default:
+      if (says_steps) part["strategy"] = "steps";
+      const bool whole = every.unit == Every::Unit::steps;
+      part["steps"] = whole ? Json(static_cast<std::int64_t>(every.count)) : Json(every.count);
+      return part;
+  }
+}
+
+void add_loop(const Plan& plan, Json& parts) {
+  const TrainingLoop& loop = plan.loop;
+  if (loop.log) parts["log"] = strategy_part(*loop.log, false);
+  if (loop.save) parts["save"] = strategy_part(*loop.save, false);
+  if (plan.evaluation == nullptr) return;
+  parts["evaluation"] = Json(parts.find("evaluation")->members()[0].second);
+  parts["eval"] = strategy_part(loop.evaluate.value_or(Every{Every::Unit::epoch, 0.0}), true);
+}
+
+// What no scenario has. The evaluated samples are the user's, but for their number.
+Json run_part(const Plan& plan, const FormPlace& place) {
+  Json run =
+      Json::object({{"learning_rate", place.learning_rate.value_or(usual_learning_rate(plan))}});
+  if (has_adapters(plan)) run["lora_alpha"] = 2 * plan.workload.lora.rank;
+  const bool counted = plan.evaluation != nullptr && plan.evaluation->samples > 0;
+  if (counted) run["samples"] = plan.evaluation->samples;
+  return run;
+}
+
+// The plan as the rows name its parts: the workload of its scenario, without what has no effect.
+Json parts_of(const Plan& plan, Form form, const FormPlace& place) {
+  Json parts = workload_document(plan);
+  parts["model"] = place.model;
+  if (plan.workload.engine == TrainingEngine::deepspeed) parts["ds_config"] = place.ds_config;
+  parts["weights_dtype"] = name(loaded_dtype(plan));
+  // Shards are of the type that stores the bits.
+  const bool stored = shards(plan) && plan.workload.method == Method::qlora;
+  if (stored) parts["storage"] = name(loaded_dtype(plan));
+  parts["method"] = method_part(plan);
+  parts["optimizer"] = optimizer_argument(plan);
+  if (optimizer_argument(plan).empty()) parts.erase("optimizer");
+  if (plan.workload.activation_checkpointing == ActivationCheckpointing::none) {
+    parts.erase("checkpoint_reentrant");
+  }
+  add_sharding(plan, form, parts);
+  add_loop(plan, parts);
+  parts["run"] = run_part(plan, place);
+  if (plan.trainer == nullptr) {
+    parts["sft"] = true;
+    return parts;
+  }
+  parts["trainer"] = Json(parts.find("trainer")->members()[0].second);
+  if (plan.trainer->generates()) parts.erase("sequence_length");
+  return parts;
+}
+
+// "method.rank"; null where the plan has none.
+const Json* part_at(const Json& parts, std::string_view path) {
+  const Json* part = &parts;
+  while (part != nullptr && !path.empty()) {
+    const std::size_t end = std::min(path.find('.'), path.size());
+    part = part->find(path.substr(0, end));
+    path.remove_prefix(std::min(end + 1, path.size()));
+  }
+  return part;
+}
+
+bool is_there(const Json* part) { return part != nullptr && *part != Json(false); }
+
+// A name with dots is a member of a section.
+void add(std::string_view name, FormSetting setting, FormSettings& settings) {
+  const std::size_t dot = name.find('.');
+  setting.name = name.substr(0, dot);
+  if (dot == std::string_view::npos) return settings.push_back(std::move(setting));
+  const bool begun = !settings.empty() && settings.back().name == setting.name;
+  if (!begun) settings.push_back({setting.name, Json::object()});
+  Json* section = &settings.back().value;
+  for (name.remove_prefix(dot + 1); name.find('.') != std::string_view::npos;
+       name.remove_prefix(name.find('.') + 1)) {
+    section = &(*section)[name.substr(0, name.find('.'))];
+    if (section->is_null()) *section = Json::object();
+  }
+  (*section)[name] = std::move(setting.value);
+}
+
+// The setting of a name as its row says it; none where the plan has no such part.
+void write(std::string_view name, const Json& parts, FormSettings& settings) {
+  const bool where_on = name.ends_with('?');
+  if (where_on) name.remove_suffix(1);
+  const SettingRow& row = *find_row(name, Tool::trainer);
+  if (!row.when.empty() && !is_there(part_at(parts, row.when))) {
+    if (row.otherwise != nullptr) add(name, {"", *row.otherwise, "", false}, settings);
     return;
   }
-  settings.push_back({"max_length", plan.workload.sequence_length});
-  settings.push_back({"precompute_ref_log_probs", trainer->precompute_reference});
-}
-
-FormSettings of_trl(const Plan& plan, const FormPlace& place) {
-  const Workload& work = plan.workload;
-  FormSettings settings = {{"model_name_or_path", place.model}};
-  settings.push_back({"dtype", torch_name(loaded_dtype(plan)), "torch_dtype before TRL 0.23"});
-  constexpr std::array kAttention = {"eager", "sdpa", "flash_attention_2"};
-  settings.push_back({"attn_implementation", kAttention[static_cast<std::size_t>(work.attention)]});
-  add_trl_adapters(plan, settings);
-  add_engine(plan, place, settings);
-  add_own({"dataset_name", "my_dataset", "yours"}, settings);
-  add_trl_trainer(plan, settings);
-  const char* const batch = "per_device_eval_batch_size";
-  add_evaluation(plan, batch, {"dataset_test_split", "test", "yours"}, settings);
-  add_batch(plan, settings);
-  add_precision(plan, settings);
-  add_optimizer(plan, "optim", settings);
-  add_checkpointing(plan, settings);
-  if (work.fused_loss) settings.push_back({"use_liger_kernel", true});
-  if (work.compile) settings.push_back({"torch_compile", true});
-  add_run(plan, place, "num_train_epochs", settings);
-  return settings;
-}
-
-// Of run_clm.py and run_mlm.py, which have no argument for attention and adapters.
-FormSettings of_trainer(const Plan& plan, const FormPlace& place) {
-  const Workload& work = plan.workload;
-  const bool encoder = plan.model->shape.kind == ModelKind::encoder;
-  FormSettings settings = {{"model_name_or_path", place.model}, {"do_train", true}};
-  add_engine(plan, place, settings);
-  add_own({"train_file", "train.jsonl", "yours"}, settings);
-  const FormSetting held_out{"validation_file", "validation.jsonl", "yours"};
-  add_evaluation(plan, "per_device_eval_batch_size", held_out, settings);
-  if (plan.evaluation != nullptr) add_own({"do_eval", true}, settings);
-  settings.push_back({encoder ? "max_seq_length" : "block_size", work.sequence_length});
-  add_batch(plan, settings);
-  add_precision(plan, settings);
-  add_optimizer(plan, "optim", settings);
-  add_checkpointing(plan, settings);
-  if (work.fused_loss) settings.push_back({"use_liger_kernel", true});
-  if (work.compile) settings.push_back({"torch_compile", true});
-  add_run(plan, place, "num_train_epochs", settings);
-  return settings;
+  const std::string comment(row.comment);
+  if (row.always != nullptr) return add(name, {"", *row.always, comment}, settings);
+  const std::string_view root = row.is.substr(0, row.is.find('.'));
+  const bool of_run = root.empty() || root == "run";
+  std::optional<Json> value =
+      row.is.empty() ? std::nullopt : written_value(row, part_at(parts, row.is));
+  const bool unsaid = of_run || parts.find(root) == nullptr;
+  const bool own = !value && unsaid && row.own != nullptr;
+  if (own) value = *row.own;
+  if (!value || (where_on && !is_on(*value))) return;
+  add(name, {"", std::move(*value), comment, !own && !of_run}, settings);
 }
 
 }  // namespace
@@ -421,27 +270,30 @@ double planned_epochs(const Plan& plan) {
 }
 
 FormSettings run_settings(const Plan& plan) {
+  Json parts = workload_document(plan);
+  add_loop(plan, parts);
   FormSettings settings;
-  const TrainingLoop& loop = plan.loop;
-  add_every("logging_strategy", "logging_steps", loop.log, {"logging_steps", 1}, settings);
-  add_every("save_strategy", "save_steps", loop.save, {"save_strategy", "no"}, settings);
-  if (loop.dataloader_workers) {
-    settings.push_back({"dataloader_num_workers", *loop.dataloader_workers});
+  for (const char* name : {"logging_strategy",
+                           "logging_steps",
+                           "save_strategy",
+                           "save_steps",
+                           "dataloader_num_workers"}) {
+    write(name, parts, settings);
   }
   return settings;
 }
 
 FormSettings settings_of(const Plan& plan, Form form, const FormPlace& place) {
-  switch (form) {
-    case Form::llama_factory:
-      return of_llama_factory(plan, place);
-    case Form::axolotl:
-      return of_axolotl(plan, place);
-    case Form::trainer:
-      return of_trainer(plan, place);
-    default:
-      return of_trl(plan, place);
+  const bool scripted = form == Form::shell || form == Form::sbatch;
+  const std::string_view tool = name(kFormNames, scripted ? Form::trl : form);
+  const Json parts = parts_of(plan, form, place);
+  FormSettings settings;
+  for (const std::string_view one : written_names(tool)) {
+    // run_mlm.py's name for what is block_size in run_clm.py.
+    const bool encoder = one == "block_size" && plan.model->shape.kind == ModelKind::encoder;
+    write(encoder ? "max_seq_length" : one, parts, settings);
   }
+  return settings;
 }
 
 }  // namespace zeroplan::foreign

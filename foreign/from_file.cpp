@@ -9,6 +9,7 @@
 #include "base/written_names.hpp"
 #include "foreign/launch.hpp"
 #include "foreign/meaning.hpp"
+#include "foreign/processes.hpp"
 #include "foreign/yaml.hpp"
 
 namespace zeroplan::foreign {

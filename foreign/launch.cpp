@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <cctype>
 
 #include "base/diagnostic.hpp"
+#include "foreign/processes.hpp"
 #include "foreign/shell.hpp"
 
 namespace zeroplan::foreign {
@@ -38,19 +39,6 @@ bool is_flag(const Word& word) {
 
 std::int64_t commas_of(std::string_view text) {
   return static_cast<std::int64_t>(std::count(text.begin(), text.end(), ',')) + 1;
-}
-
-void leave_unread(const std::string& what, const std::string& file, int line, Part& part) {
-  part.unread.emplace_back(file + ":" + std::to_string(line) + ": " + what);
-}
-
-// "gpu:a100:8", "a100:8", "8".
-void read_gpus(std::string_view text, Processes& processes) {
-  if (text.starts_with("gpu:")) text.remove_prefix(4);
-  const std::size_t colon = text.rfind(':');
-  if (colon != std::string_view::npos) processes.gpu = std::string(text.substr(0, colon));
-  processes.per_node =
-      count_of(Json(colon == std::string_view::npos ? text : text.substr(colon + 1)));
 }
 
 // --- sbatch
@@ -123,77 +111,6 @@ void read_variable(const Word& word, const std::string& file, Part& part) {
     counts = false;
   }
   (counts ? part.counted : part.unused).push_back({name, value, file, word.line});
-}
-
-// "480GiB" of "60G" eight times; empty where that is no amount. Slurm's units are powers of 1024, M
-// where none is said.
-std::string slurm_memory(const std::string& text, std::int64_t times) {
-  const std::size_t unit = std::min(text.find_first_of("MGT"), text.size());
-  const std::int64_t count = count_of(Json(text.substr(0, unit)));
-  constexpr std::int64_t kMost = 1'000'000'000;
-  if (count <= 0 || count > kMost || times <= 0) return "";
-  return std::to_string(count * times) + (unit == text.size() ? 'M' : text[unit]) + "iB";
-}
-
-// How many processes Slurm starts, by the lines of sbatch or the options of srun.
-void read_job(const std::vector<Setting>& settings, Part& part) {
-  Processes& processes = part.processes;
-  std::int64_t tasks = 0;
-  const Setting* of_gpu = nullptr;  // host memory
-  for (const Setting& setting : settings) {
-    const std::string& flag = setting.name;
-    const std::string value = text_of(setting.value);
-    bool counts = true;
-    if (flag == "--nodes" || flag == "-N") {
-      processes.nodes = count_of(Json(value));
-    } else if (flag == "--gpus-per-node" || flag == "--gpus-per-task" ||
-               (flag == "--gres" && value.starts_with("gpu"))) {
-      read_gpus(value, processes);
-    } else if (flag == "--gpus" || flag == "-G") {
-      Processes all;
-      read_gpus(value, all);
-      processes.all = all.per_node;
-      if (!all.gpu.empty()) processes.gpu = all.gpu;
-    } else if (flag == "--ntasks-per-node") {
-      tasks = count_of(Json(value));
-    } else if (flag == "--mem" && !slurm_memory(value, 1).empty()) {
-      processes.host_memory = slurm_memory(value, 1);
-    } else if (flag == "--mem-per-gpu") {
-      of_gpu = &setting;
-      continue;
-    } else if (flag.starts_with("--mem") && value != "0") {
-      leave_unread(flag + " " + value, setting.file, setting.line, part);
-      continue;
-    } else {
-      counts = false;
-    }
-    (counts ? part.counted : part.unused).push_back(setting);
-  }
-  if (processes.per_node == 0 && tasks > 1) processes.per_node = tasks;
-  if (processes.per_node > 0 && processes.nodes == 0) processes.nodes = 1;
-  if (of_gpu == nullptr) return;
-  const std::int64_t gpus = processes.per_node > 0
-                                ? processes.per_node
-                                : processes.all / std::max<std::int64_t>(processes.nodes, 1);
-  const std::string value = text_of(of_gpu->value);
-  const std::string memory = slurm_memory(value, gpus);
-  if (memory.empty()) {
-    return leave_unread(of_gpu->name + " " + value, of_gpu->file, of_gpu->line, part);
-  }
-  processes.host_memory = memory;
-  part.counted.push_back(*of_gpu);
-}
-
-// What Slurm tells the script of it.
-std::map<std::string, std::string> environment_of(const Processes& processes) {
-  std::map<std::string, std::string> known;
-  const auto say = [&](std::initializer_list<const char*> names, std::int64_t count) {
-    if (count <= 0) return;
-    for (const char* name : names) known[name] = std::to_string(count);
-  };
-  say({"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}, processes.nodes);
-  say({"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"}, processes.per_node);
-  return known;
 }
 
 // --- launchers
@@ -547,19 +464,6 @@ class CommandReader {
 };
 
 }  // namespace
-
-std::int64_t count_of(const Json& value) {
-  if (value.is_integer()) return std::max<std::int64_t>(value.as_integer(), 0);
-  if (!value.is_string()) return 0;
-  std::int64_t count = 0;
-  const std::string& text = value.as_string();
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  return error == std::errc() && stop == text.data() + text.size() && count > 0 ? count : 0;
-}
-
-std::string text_of(const Json& value) {
-  return value.is_string() ? value.as_string() : value.dump();
-}
 
 std::vector<Part> read_launches(std::string_view text, const std::string& file) {
   // The job's lines come first, for what they say of the environment.

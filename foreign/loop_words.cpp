@@ -33,15 +33,16 @@ double real_of(const Json& value) {
 
 }  // namespace
 
-bool LoopWords::read(Role role, const Setting& setting) {
-  const bool own = role >= Role::save_strategy && role <= Role::logging_steps;
+bool LoopWords::read(const SettingRow& row, const Setting& setting) {
+  const bool own = row.rule >= Rule::save_strategy && row.rule <= Rule::logging_steps;
   // The first counts, as everywhere.
-  if (own || role == Role::epochs) said_.emplace(role, &setting);
+  if (own) said_.emplace(row.rule, &setting);
+  if (row.is == "dataset.epochs" && epochs_ == nullptr) epochs_ = &setting;
   return own;
 }
 
-const Setting* LoopWords::said(Role role) const {
-  const auto found = said_.find(role);
+const Setting* LoopWords::said(Rule rule) const {
+  const auto found = said_.find(rule);
   return found == said_.end() ? nullptr : found->second;
 }
 
@@ -56,8 +57,7 @@ std::string LoopWords::every(const Words& words,
                              const std::string& steps) const {
   const std::int64_t an_epoch = words.per_epoch == nullptr ? 0 : count_of(words.per_epoch->value);
   if (an_epoch > 0) {
-    const Setting* said_epochs = said(Role::epochs);
-    const double epochs = said_epochs == nullptr ? 1.0 : real_of(said_epochs->value);
+    const double epochs = epochs_ == nullptr ? 1.0 : real_of(epochs_->value);
     const double times = static_cast<double>(an_epoch) * epochs;
     return times > 1.0 ? fmt::format("{:.6g}", 1.0 / times) : "epoch";
   }
@@ -89,12 +89,12 @@ void LoopWords::finish_one(const Words& words,
 
 void LoopWords::finish(Tool tool, Meaning& meaning) const {
   const std::string default_steps = "500";
-  const Words save{said(Role::save_strategy), said(Role::save_steps), said(Role::saves_per_epoch)};
-  const Words log{said(Role::logging_strategy), said(Role::logging_steps)};
+  const Words save{said(Rule::save_strategy), said(Rule::save_steps), said(Rule::saves_per_epoch)};
+  const Words log{said(Rule::logging_strategy), said(Rule::logging_steps)};
   finish_one(save, ScenarioKey::save_steps, "steps", default_steps, meaning);
   // training_args.py __post_init__: eval_steps is logging_steps where it is not said. axolotl takes
   // eval_steps for the strategy (core/builders/base.py _configure_save_and_eval_strategy).
-  Words evaluate{said(Role::eval_strategy), said(Role::eval_steps), said(Role::evals_per_epoch)};
+  Words evaluate{said(Rule::eval_strategy), said(Rule::eval_steps), said(Rule::evals_per_epoch)};
   if (!holds_out()) evaluate.per_epoch = nullptr;
   // swift evaluates as it saves (arguments/sft_args.py _init_eval_strategy).
   const bool as_saved = tool == Tool::swift && holds_out();
@@ -109,7 +109,7 @@ void LoopWords::finish(Tool tool, Meaning& meaning) const {
 }
 
 bool LoopWords::holds_out() const {
-  const Setting* samples = said(Role::held_out);
+  const Setting* samples = said(Rule::held_out);
   return samples != nullptr && !is_none(*samples);
 }
 
@@ -119,17 +119,17 @@ bool LoopWords::holds_out() const {
 // earlier builders did, after each epoch).
 bool LoopWords::evaluates(Tool tool, Meaning& meaning) const {
   if ((tool == Tool::axolotl || tool == Tool::swift) && !holds_out()) return false;
-  const Setting* const asked = said(Role::do_eval);
+  const Setting* const asked = said(Rule::do_eval);
   if (asked != nullptr && is_on(asked->value)) return true;
-  const Setting* strategy = said(Role::eval_strategy);
-  if (tool == Tool::swift && strategy == nullptr) strategy = said(Role::save_strategy);
+  const Setting* strategy = said(Rule::eval_strategy);
+  if (tool == Tool::swift && strategy == nullptr) strategy = said(Rule::save_strategy);
   if (strategy != nullptr || tool == Tool::swift) return strategy == nullptr || !is_none(*strategy);
-  const bool counts = said(Role::eval_steps) != nullptr || said(Role::evals_per_epoch) != nullptr;
+  const bool counts = said(Rule::eval_steps) != nullptr || said(Rule::evals_per_epoch) != nullptr;
   if (tool == Tool::axolotl && counts) return true;
   if (!holds_out() || tool == Tool::trainer) return false;
   meaning.assumed.push_back(
       phrase("{} is evaluated, as eval_strategy says it: --evaluation none plans without",
-             said(Role::held_out)->name));
+             said(Rule::held_out)->name));
   return true;
 }
 
@@ -139,10 +139,10 @@ void LoopWords::finish_evaluation(Tool tool, Meaning& meaning) const {
     meaning.read.push_back(
         {setting->file, setting->line, setting->name + ": " + text_of(setting->value), taken});
   };
-  const Setting* const do_eval = said(Role::do_eval);
-  const Setting* const held_out = said(Role::held_out);
-  const Setting* const batch = said(Role::eval_batch);
-  const Setting* const accumulation = said(Role::eval_accumulation);
+  const Setting* const do_eval = said(Rule::do_eval);
+  const Setting* const held_out = said(Rule::held_out);
+  const Setting* const batch = said(Rule::eval_batch);
+  const Setting* const accumulation = said(Rule::eval_accumulation);
   const Setting* all[] = {do_eval, held_out, batch, accumulation};
   // The evaluated samples are no part of a plan; their batches and steps are, and are written from
   // it.
@@ -152,7 +152,7 @@ void LoopWords::finish_evaluation(Tool tool, Meaning& meaning) const {
   }
   if (meaning.scenario.find(ScenarioKey::evaluation) != nullptr) return;
   if (!evaluates(tool, meaning)) {
-    note(said(Role::evals_per_epoch), "no evaluation");
+    note(said(Rule::evals_per_epoch), "no evaluation");
     for (const Setting* setting : all) note(setting, "no evaluation");
     return;
   }
@@ -185,9 +185,9 @@ void LoopWords::finish_evaluation(Tool tool, Meaning& meaning) const {
   const Setting* first = batch;
   for (const Setting* other : {held_out,
                                do_eval,
-                               said(Role::evals_per_epoch),
-                               said(Role::eval_strategy),
-                               said(Role::eval_steps)}) {
+                               said(Rule::evals_per_epoch),
+                               said(Rule::eval_strategy),
+                               said(Rule::eval_steps)}) {
     if (first == nullptr) first = other;
   }
   meaning.scenario.set(ScenarioKey::evaluation,

@@ -6,15 +6,15 @@
 #include <string>
 
 #include "foreign/said_elsewhere.hpp"
-#include "foreign/setting_roles.hpp"
+#include "foreign/setting_table.hpp"
 #include "foreign/settings.hpp"
 
 namespace zeroplan::foreign {
 
 class LoopWords {
  public:
-  // False: the role says something else, or something else, too. Settings must outlive finish().
-  bool read(Role role, const Setting& setting);
+  // False: the row says something else, or something else, too. Settings must outlive finish().
+  bool read(const SettingRow& row, const Setting& setting);
   // Sets save_steps, eval_steps and logging_steps where nobody said them before. A strategy counts
   // over a number: steps are those of `steps` alone, which is the default but for evaluation.
   void finish(Tool tool, Meaning& meaning) const;
@@ -29,7 +29,7 @@ class LoopWords {
     // What the Trainer takes where a strategy counts steps and nobody says how many.
     std::string steps_or(const std::string& otherwise) const;
   };
-  const Setting* said(Role role) const;  // null where nobody says it
+  const Setting* said(Rule rule) const;  // null where nobody says it
   bool holds_out() const;
   bool evaluates(Tool tool, Meaning& meaning) const;
   std::string every(const Words& words, const std::string& unsaid, const std::string& steps) const;
@@ -39,7 +39,8 @@ class LoopWords {
                   const std::string& steps,
                   Meaning& meaning) const;
 
-  std::map<Role, const Setting*> said_;
+  std::map<Rule, const Setting*> said_;
+  const Setting* epochs_ = nullptr;
 };
 
 }  // namespace zeroplan::foreign

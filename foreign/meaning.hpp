@@ -19,7 +19,4 @@ void add_defaults(Meaning& meaning);
 // Whether it trains by the Trainer with neither DeepSpeed nor FSDP: then DDP runs.
 bool runs_ddp(const Meaning& meaning);
 
-// The cluster's text, "2x8xa100"; empty where the number or the kind of the GPUs is not said.
-std::string cluster_of(const Processes& processes);
-
 }  // namespace zeroplan::foreign

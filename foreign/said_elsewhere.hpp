@@ -1,6 +1,6 @@
 // What was read of a training that was set up elsewhere: a scenario, and the line that each of its
-// values came from. The parts that settings are read by (adapters.hpp, sharding.hpp,
-// loop_words.hpp) write into it.
+// values came from. Those who read settings (taken.hpp, adapters.hpp, sharding.hpp, loop_words.hpp)
+// write into it.
 #pragma once
 
 #include <map>
@@ -22,9 +22,15 @@ struct ReadLine {
   Phrase taken;  // "--micro-batch-size 4"
 };
 
+// What settings say of the parts of one key's object: the rank of `method`.
+struct SaidParts {
+  Json object = Json::object();
+  std::optional<Setting> last;  // that said one
+};
+
 struct Meaning {
   // A tool's default stands in where nobody says the key; without a sentence it is not printed.
-  void assume(ScenarioKey key, Json value, const char* sentence);
+  void assume(ScenarioKey key, Json value, const Phrase& sentence);
 
   Scenario scenario;
   std::optional<bool> freezes_tower, freezes_projector;  // of a model that is given images

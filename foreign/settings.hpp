@@ -6,9 +6,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum_names.hpp"
 #include "base/json.hpp"
 #include "base/phrase.hpp"
 #include "base/written_names.hpp"
+#include "foreign/setting_values.hpp"
 
 namespace zeroplan::foreign {
 
@@ -32,11 +34,13 @@ struct Processes {
   std::int64_t threads = 0;      // OMP_NUM_THREADS of each, as the script or its launcher sets it
   std::string threads_launcher;  // whose own number that is; empty: the script's
   bool expandable_segments = false;  // of PYTORCH_CUDA_ALLOC_CONF
-  std::string host_memory;           // of a node, "480GiB": what Slurm lets a job have
+  std::int64_t host_memory = 0;      // bytes of a node: what Slurm lets a job have
 };
 
 // The tools whose files and commands are known.
 enum class Tool { trainer, llama_factory, axolotl, accelerate, swift };
+inline constexpr EnumNames<Tool, 5> kToolNames{
+    {"trainer", "llama-factory", "axolotl", "accelerate", "swift"}};
 
 // Settings of one tool, and other files that it reads.
 struct Part {
@@ -64,10 +68,5 @@ inline constexpr std::string_view kOfDsConfig =
 // smaller, and what comes behind the readers takes time and memory by it.
 inline constexpr std::int64_t kMostText = 1 << 20;
 inline constexpr std::size_t kMostSettings = 4096;
-
-// A whole number in a setting's value, as number or text; 0 for anything else.
-std::int64_t count_of(const Json& value);
-// The value as a text: what stood there.
-std::string text_of(const Json& value);
 
 }  // namespace zeroplan::foreign

@@ -1,7 +1,6 @@
 #include "foreign/sharding.hpp"
 
 #include "base/written_names.hpp"
-#include "foreign/setting_roles.hpp"
 
 namespace zeroplan::foreign {
 namespace {

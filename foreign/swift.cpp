@@ -57,13 +57,9 @@ Json ds_config_of_swift(const std::string& name) {
   return config;
 }
 
-// swift/arguments/*.py and swift/trainers/arguments.py of 4.
+// swift/arguments/*.py and swift/trainers/arguments.py of 4, beside the rows of
+// configs/foreign.json.
 void add_defaults_of_swift(Meaning& meaning) {
-  meaning.assume(ScenarioKey::micro_batch_size,
-                 std::int64_t{1},
-                 "per_device_train_batch_size 1: swift's default");
-  meaning.assume(
-      ScenarioKey::activation_checkpointing, "full", "gradient checkpointing: swift's default");
   // Samples enough for 16 a step.
   const Processes& processes = meaning.processes;
   const std::int64_t ranks = processes.all > 0 ? processes.all

@@ -1,11 +1,10 @@
 #include "foreign/trainer_meaning.hpp"
 
-#include <array>
 #include <filesystem>
 #include <string_view>
 
 #include "base/written_names.hpp"
-#include "foreign/setting_roles.hpp"
+#include "foreign/setting_table.hpp"
 
 namespace zeroplan::foreign {
 namespace {
@@ -29,72 +28,15 @@ std::string kind_of(const Setting& setting, Tool tool) {
   return is_named_in(kKinds, text) ? text : "";
 }
 
-enum class Kind { text, number, count, on };
-struct TrainerRow {
-  std::string_view theirs;
-  std::string_view ours;  // a member of the scenario's trainer; empty: what others are made of
-  Kind kind;
-  std::string_view of;  // the trainers that have the argument; empty: all
-};
-// trl/trainer/dpo_config.py, kto_config.py, grpo_config.py of 1.16.0; ppo_config.py of 1.12.0;
-// gkd_config.py of 1.16.0;
-// llamafactory/hparams/finetuning_args.py of 0.9.5.
-constexpr std::array kTrainerRows = {
-    TrainerRow{"beta", "beta", Kind::number, ""},
-    TrainerRow{"pref_beta", "beta", Kind::number, ""},
-    TrainerRow{"pref_loss", "", Kind::text, ""},
-    TrainerRow{"precompute_ref_log_probs", "precompute_reference", Kind::on, "dpo|kto"},
-    TrainerRow{"max_prompt_length", "", Kind::count, "grpo"},
-    TrainerRow{"max_completion_length", "completion_length", Kind::count, "grpo"},
-    TrainerRow{"use_vllm", "", Kind::on, "grpo"},
-    TrainerRow{"vllm_mode", "", Kind::text, "grpo"},
-    TrainerRow{"num_generations", "completions", Kind::count, "grpo"},
-    TrainerRow{"steps_per_generation", "generation_batches", Kind::count, "grpo"},
-    TrainerRow{"ds3_gather_for_generation", "gathers_model", Kind::on, "grpo|ppo"},
-    TrainerRow{"vllm_gpu_memory_utilization", "memory_share", Kind::number, "grpo"},
-    TrainerRow{"vllm_enable_sleep_mode", "sleeps", Kind::on, "grpo"},
-    TrainerRow{"vllm_tensor_parallel_size", "generation_tensor_parallel", Kind::count, "grpo"},
-    TrainerRow{"kl_coef", "beta", Kind::number, "ppo"},
-    TrainerRow{"response_length", "completion_length", Kind::count, "ppo"},
-    TrainerRow{"local_rollout_forward_batch_size", "rollout_rows", Kind::count, "ppo"},
-    TrainerRow{"num_ppo_epochs", "epochs", Kind::count, "ppo"},
-    TrainerRow{"num_mini_batches", "mini_batches", Kind::count, "ppo"},
-    TrainerRow{"reward_model_path", "", Kind::text, "ppo"},
-    TrainerRow{"sft_model_path", "", Kind::text, "ppo"},
-    TrainerRow{"lmbda", "lmbda", Kind::number, "gkd"},
-    TrainerRow{"seq_kd", "seq_kd", Kind::on, "gkd"},
-    TrainerRow{"max_new_tokens", "completion_length", Kind::count, "gkd"},
-    TrainerRow{"teacher_model_name_or_path", "", Kind::text, "gkd"},
-};
-
 // Settings that other programs have, too: they name no trainer.
 constexpr std::string_view kOfOthers = "max_new_tokens|teacher_model_name_or_path";
 
-const TrainerRow* row_of(std::string_view name) {
-  for (const TrainerRow& row : kTrainerRows) {
-    if (row.theirs == name) return &row;
-  }
-  return nullptr;
-}
-
-Json number_of(const Json& value) {
-  if (value.is_number()) return value;
-  try {
-    return Json(std::stod(text_of(value)));
-  } catch (const std::exception&) {
-    return value;  // refused where the scenario is resolved
-  }
-}
-
-Json value_of(const TrainerRow& row, const Json& value) {
-  if (row.kind == Kind::on) return is_on(value);
-  if (row.kind == Kind::count) return count_of(value);
-  return row.kind == Kind::number ? number_of(value) : value;
+const SettingRow* row_of(std::string_view name) {
+  const SettingRow* row = find_row(name, Tool::trainer);
+  return row != nullptr && row->rule == Rule::trainer ? row : nullptr;
 }
 
 }  // namespace
-
-bool is_of_trainers(std::string_view name) { return row_of(name) != nullptr; }
 
 // A named trainer counts; where none is named, arguments that one trainer of TRL alone has name it.
 TrainerMeaning::TrainerMeaning(const Part& part) : tool_(part.tool) {
@@ -104,7 +46,7 @@ TrainerMeaning::TrainerMeaning(const Part& part) : tool_(part.tool) {
     silent = silent && setting.name != "trl";
   }
   for (const Setting& setting : part.settings) {
-    const TrainerRow* row = row_of(setting.name);
+    const SettingRow* row = row_of(setting.name);
     const bool names = row != nullptr && !row->of.empty() && !says_nothing(setting.value) &&
                        !is_named_in(kOfOthers, setting.name);
     if (!kind_.empty() || !silent || !names) continue;
@@ -116,11 +58,13 @@ TrainerMeaning::TrainerMeaning(const Part& part) : tool_(part.tool) {
 bool TrainerMeaning::read(const Setting& setting) {
   if (kind_.empty()) return false;
   if (!kind_of(setting, tool_).empty()) return true;
-  const TrainerRow* row = row_of(setting.name);
+  const SettingRow* row = row_of(setting.name);
   const bool theirs = setting.name.starts_with("pref_") == (tool_ == Tool::llama_factory);
   // No other trainer reads it.
   if (row == nullptr || !theirs || (!row->of.empty() && !is_named_in(row->of, kind_))) return false;
-  said_[setting.name] = value_of(*row, setting.value);
+  // By what stands there it is seen who generates, and where.
+  said_[setting.name] =
+      row->words != nullptr ? setting.value : read_value(*row, setting.value).value();
   return true;
 }
 
@@ -134,8 +78,8 @@ Json TrainerMeaning::trainer() const {
   Json settings = Json::object();
   if (tool_ == Tool::llama_factory) settings["code"] = "llama-factory";
   for (const auto& [name, value] : said_.members()) {
-    const TrainerRow& row = *row_of(name);
-    if (!row.ours.empty()) settings[std::string(row.ours)] = value;
+    const SettingRow& row = *row_of(name);
+    if (row.words == nullptr && !row.part.empty()) settings[row.part] = value;
   }
   // llamafactory/hparams/finetuning_args.py: preferences without a reference.
   const std::string loss = text_of(said("pref_loss"));

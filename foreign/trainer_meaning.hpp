@@ -10,9 +10,6 @@
 
 namespace zeroplan::foreign {
 
-// Whether some trainer of theirs has an argument of this name.
-bool is_of_trainers(std::string_view name);
-
 class TrainerMeaning {
  public:
   explicit TrainerMeaning(const Part& part);

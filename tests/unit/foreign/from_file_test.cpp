@@ -9,7 +9,7 @@
 
 #include "base/diagnostic.hpp"
 #include "foreign/launch.hpp"
-#include "foreign/meaning.hpp"
+#include "foreign/processes.hpp"
 #include "foreign/shell.hpp"
 #include "foreign/yaml.hpp"
 #include "foreign/yaml_scalar.hpp"
@@ -857,7 +857,7 @@ TEST_CASE("what a job exports and may have of memory is used or listed") {
                 "#SBATCH --mem=480G\nexport OMP_NUM_THREADS=8 NCCL_IB_DISABLE=1 DATA=/d\n"
                 "export CUDA_VISIBLE_DEVICES=0,1,2\nNCCL_ALGO=Ring NCCL_DEBUG=INFO deepspeed "
                 "t.py --model_name_or_path m --optim paged_adamw_8bit\n"));
-  CHECK(meaning.processes.host_memory == "480GiB");
+  CHECK(meaning.processes.host_memory == std::int64_t{480} << 30);
   CHECK(said(meaning, ScenarioKey::omp_num_threads) == "8");
   CHECK(said(meaning, ScenarioKey::optimizer) == "adamw8bit");
   CHECK(foreign::cluster_of(meaning.processes) == "1x3");
@@ -873,12 +873,12 @@ TEST_CASE("what a job exports and may have of memory is used or listed") {
     CHECK(text.find(line) != std::string::npos);
   }
   CHECK(foreign::read_from(files.add("b.sh", "#SBATCH --mem=4096\npython t.py --bf16 true\n"))
-            .processes.host_memory == "4096MiB");
+            .processes.host_memory == std::int64_t{4096} << 20);
   const foreign::Meaning shares = foreign::read_from(
       files.add("d.sh",
                 "#SBATCH --mem-per-gpu=60G\n#SBATCH --gres=gpu:a100:8\nexport NCCL_IB_DISABLE=1\n"
                 "torchrun --nproc_per_node=8 t.py --bf16 true\n"));
-  CHECK(shares.processes.host_memory == "480GiB");
+  CHECK(shares.processes.host_memory == std::int64_t{480} << 30);
   CHECK(foreign::describe(shares).english().find("depend on it: NCCL_IB_DISABLE\n") !=
         std::string::npos);
   CHECK(foreign::describe(shares).english().find("--mem-per-gpu: 60G -> --host-memory") !=
@@ -886,7 +886,7 @@ TEST_CASE("what a job exports and may have of memory is used or listed") {
   CHECK(shares.unknown.empty());
   const foreign::Meaning nobody_says =
       foreign::read_from(files.add("e.sh", "#SBATCH --mem-per-gpu=60G\npython t.py --bf16 true\n"));
-  CHECK(nobody_says.processes.host_memory.empty());
+  CHECK(nobody_says.processes.host_memory == 0);
   CHECK(foreign::describe(nobody_says).english().find("not known: ") != std::string::npos);
   CHECK_THROWS_AS(foreign::read_from(
                       files.add("c.sh", "python t.py --attn_implementation flash_attention_3\n")),

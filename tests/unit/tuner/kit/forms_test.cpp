@@ -13,7 +13,7 @@
 #include "base/json.hpp"
 #include "foreign/form_text.hpp"
 #include "foreign/from_file.hpp"
-#include "foreign/meaning.hpp"
+#include "foreign/processes.hpp"
 #include "foreign/yaml.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/plan/trainer.hpp"
