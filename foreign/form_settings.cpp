@@ -35,7 +35,9 @@ std::string sharding_word(const FsdpConfig& fsdp) {
 // TrainingArguments.fsdp_config; prefix "fsdp_" in accelerate's file and in older releases.
 Json trainer_section(const Plan& plan) {
   const FsdpConfig& fsdp = plan.fsdp;
-  Json section = Json::object({{"version", fsdp.version}});
+  Json section =
+      Json::object({{"version", fsdp.version},
+                    {"cpu_ram_efficient_loading", plan.workload.loading == Loading::usual}});
   if (fsdp.version == 2) {
     section["reshard_after_forward"] = fsdp.sharding == Sharding::full;
     section["cpu_offload"] = fsdp.offload;

@@ -20,6 +20,7 @@
 #include "foreign/unplanned.hpp"
 #include "foreign/weight_words.hpp"
 #include "model/plan/scenario_reader.hpp"
+#include "model/workload.hpp"
 
 namespace zeroplan::foreign {
 namespace {
@@ -268,6 +269,8 @@ class MeaningReader {
   Became fsdp(const Setting& setting) {
     if (!sharding_.read_words(setting)) return {Use::taken};
     engine("fsdp", setting);
+    shards_by_arguments_ = setting.name == "fsdp" &&
+                           (part_.tool == Tool::trainer || part_.tool == Tool::llama_factory);
     return {Use::taken, "--engine fsdp"};
   }
 
@@ -410,6 +413,15 @@ class MeaningReader {
     if (part_.tool == Tool::accelerate) return;
     meaning_.training = part_.settings.front();
     meaning_.tool = part_.tool;
+    // Source: transformers training_args.py, fsdp_config.get("cpu_ram_efficient_loading", "false");
+    // accelerate's own default, in its file and on its command line, is the other one.
+    const bool searches_others = meaning_.flags.contains(ScenarioKey::engine) ||
+                                 meaning_.flags.contains(ScenarioKey::ds_config);
+    if (!shards_by_arguments_ || searches_others) return;
+    meaning_.assume(ScenarioKey::loading,
+                    name(kLoadingNames, Loading::every_rank),
+                    "every rank loads the whole model: cpu_ram_efficient_loading false is the "
+                    "Trainer's default");
   }
 
   const Part& part_;
@@ -423,6 +435,7 @@ class MeaningReader {
   WeightWords weights_{part_.tool, meaning_};
   std::map<std::string_view, const Setting*> first_;  // that says it, by the name
   bool native_ = false;
+  bool shards_by_arguments_ = false;  // FSDP by those of the Trainer, and not by accelerate's
 };
 
 }  // namespace

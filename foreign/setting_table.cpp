@@ -129,18 +129,10 @@ bool says(const Json& theirs, const Json& word) {
   return folded(text_of(theirs), "-_") == folded(text_of(word), "-_");
 }
 
-// A list of words is as its first where it is written; a list of lists is a list of one.
-const std::vector<Json>& words_of(const Json& word, std::vector<Json>& alone) {
-  if (word.is_array()) return word.items();
-  alone = {word};
-  return alone;
-}
-
 std::optional<Json> by_words(const Json& words, const Json& theirs) {
   bool switches = true;
   for (const auto& [ours, word] : words.members()) {
-    std::vector<Json> alone;
-    for (const Json& one : words_of(word, alone)) {
+    for (const Json& one : word.is_array() ? word.items() : std::vector<Json>{word}) {
       switches = switches && one.is_boolean();
       if (ours != "*" && says(theirs, one))
         return ours.empty() ? std::nullopt : std::optional(Json(ours));

@@ -88,6 +88,11 @@ void add_notes_of_memory(const Plan& plan, foreign::Form form, std::vector<Phras
     notes.emplace_back(
         "load-device cpu: the tool loads all four-bit weights on each GPU before it shards them");
   }
+  const bool builds =
+      runs_deepspeed(work) && plan.engine.stage == 3 && work.loading == Loading::every_rank;
+  if (builds) {
+    notes.emplace_back("loading every-rank: under the Trainer from_pretrained enters zero.Init");
+  }
   if (work.tiled_mlp && form != foreign::Form::axolotl) {
     notes.emplace_back("tiled-mlp: the script applies DeepSpeed's TiledMLP");
   }

@@ -316,7 +316,7 @@ std::string environment_text(const Plan& plan) {
 KitValues kit_values(const Plan& plan) {
   KitValues values;
   add_hosts(plan, values);
-  values["ZERO3"] = yaml(plan.engine.stage == 3);
+  values["ZERO3"] = yaml(plan.engine.stage == 3 && plan.workload.loading != Loading::every_rank);
   values["DS_CONFIG"] = "deepspeed_config_file: ds_config.json\n";
   if (starts_with_accelerate(plan)) add_accelerate(plan, values);
   values["SCRIPT"] = script_of(plan);

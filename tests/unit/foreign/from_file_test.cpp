@@ -237,6 +237,26 @@ TEST_CASE("FSDP's words, sections and numbers become a stage, groups and what is
         R"({"zero_optimization":{"stage":3,"mics_shard_size":4}})");
 }
 
+TEST_CASE("who loads a sharded model is the Trainer's default where its arguments shard") {
+  if (!foreign::reads_yaml()) return;
+  Files files;
+  const auto loading = [&](const std::string& text, std::map<ScenarioKey, std::string> flags = {}) {
+    return said(
+        foreign::read_from(files.add("a.yaml", "model_name_or_path: m\n" + text), std::move(flags)),
+        ScenarioKey::loading);
+  };
+  CHECK(loading("fsdp: full_shard auto_wrap\n") == "every-rank");
+  CHECK(loading("fsdp: full_shard\nfsdp_config: {cpu_ram_efficient_loading: false}\n") ==
+        "every-rank");
+  CHECK(loading("fsdp: full_shard\nfsdp_config: {cpu_ram_efficient_loading: true}\n") == "usual");
+  CHECK(loading("fsdp: ''\n").empty());
+  CHECK(loading("fsdp: full_shard\n", {{ScenarioKey::engine, "deepspeed"}}).empty());
+  // accelerate's default is the other one.
+  const foreign::Meaning launched = foreign::read_from(files.add(
+      "run.sh", "accelerate launch --num_processes 8 --use_fsdp t.py --model_name_or_path m\n"));
+  CHECK(said(launched, ScenarioKey::loading).empty());
+}
+
 TEST_CASE("what evaluates is read by each tool's names, with its own default batch") {
   if (!foreign::reads_yaml()) return;
   Files files;
@@ -666,6 +686,7 @@ TEST_CASE("every key of a file is taken for something or listed by its name") {
       "lr_scheduler_kwargs: {min_lr: 1}",
       "gradient_checkpointing_kwargs: {use_reentrant: false, determinism_check: none, odd_one: 1}",
       "bnb_config_kwargs: {bnb_4bit_quant_type: nf4, odd_two: 2}",
+      "accelerator_config: {odd_seven: 7, gradient_accumulation_kwargs: {sync_each_batch: true}}",
       "fsdp_config: {fsdp_version: 2, state_dict_type: x, odd_three: 3}",
       "wandb_project: p",
       "odd_four: 4",
@@ -685,11 +706,11 @@ TEST_CASE("every key of a file is taken for something or listed by its name") {
       CHECK(said.find(key_of(lines[i])) != std::string::npos);
     }
   }
-  const std::string said = foreign::describe(
-      foreign::read_from(files.add("b.yaml",
-                                   "model_name_or_path: m\nper_device_train_batch_size: 1\n" +
-                                       lines[12] + "\n" + lines[13] + "\n" + lines[14] + "\n")));
-  for (const char* odd : {"odd_one", "odd_two", "odd_three", "determinism_check"}) {
+  const std::string said = foreign::describe(foreign::read_from(
+      files.add("b.yaml",
+                "model_name_or_path: m\nper_device_train_batch_size: 1\n" + lines[12] + "\n" +
+                    lines[13] + "\n" + lines[14] + "\n" + lines[15] + "\n")));
+  for (const char* odd : {"odd_one", "odd_two", "odd_three", "odd_seven", "determinism_check"}) {
     INFO(odd << "\n" << said);
     CHECK(said.find(odd) != std::string::npos);
   }

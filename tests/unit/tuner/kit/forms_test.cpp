@@ -115,7 +115,12 @@ const char* const kKeys[] = {"sequence_length",
                              "use_cache",
                              "outputs_held",
                              "optimizer_implementation",
-                             "fsdp_version"};
+                             "fsdp_version",
+                             "loading",
+                             "sync_each_batch",
+                             "save_steps",
+                             "logging_steps",
+                             "dataloader_num_workers"};
 
 // Without sections that are switched off, which the Trainer's rules add, and without the rate of
 // learning, which is the Trainer's where the file says "auto" and no part of a scenario.
@@ -128,6 +133,10 @@ Json effective(Json config) {
     if (found != nullptr && *found == Json::object({{"enabled", false}})) config.erase(section);
   }
   return config;
+}
+
+std::string name_and(const char* key, const std::string& one, const std::string& other) {
+  return std::string(key) + " " + one + " " + other;
 }
 
 // What of a plan's document another has otherwise. What has no effect does not count: reentrant
@@ -143,10 +152,14 @@ std::vector<std::string> differences(const Json& before, const Json& after) {
     if (name == "fsdp_version" && engine != "fsdp") continue;
     // States are one flat tensor under DeepSpeed, whose optimizer is its own or the Trainer's.
     if (name == "optimizer_implementation" && engine == "deepspeed") continue;
-    const Json& other = *after.find("workload")->find(key);
-    if (!(*work.find(key) == other)) {
-      found.push_back(std::string(key) + " " + work.find(key)->dump() + " " + other.dump());
-    }
+    const auto text = [&](const Json& workload) {
+      const Json* value = workload.find(key);
+      return value == nullptr ? std::string("nothing") : value->dump();
+    };
+    const std::string one = text(work), other = text(*after.find("workload"));
+    // What no plan says is written as what a first run takes: no checkpoint, each step logged.
+    if (one == "nothing" && (name == "save_steps" || name == "logging_steps")) continue;
+    if (one != other) found.push_back(name_and(key, one, other));
   }
   const Json config = effective(*before.find("ds_config"));
   const Json other = effective(*after.find("ds_config"));
@@ -198,7 +211,9 @@ std::vector<Json> cases() {
       {R"("engine":"fsdp","fsdp_version":2)", "null"},
       {R"("engine":"fsdp","fsdp_version":2)",
        R"({"zero_optimization":{"stage":3,"offload_param":{"device":"cpu"}}})"},
-      {R"("engine":"ddp")", "null"}};
+      {R"("engine":"ddp")", "null"},
+      {R"("engine":"fsdp","loading":"every-rank")", "null"},
+      {R"("engine":"fsdp","fsdp_version":2,"loading":"every-rank")", "null"}};
   const std::vector<const char*> rest = {
       R"("sequence_length":4096,"micro_batch_size":2,"gradient_accumulation_steps":8)",
       R"("sequence_length":1000,"activation_checkpointing":"full","checkpoint_reentrant":false,
@@ -206,7 +221,8 @@ std::vector<Json> cases() {
       R"("activation_checkpointing":"full","checkpoint_reentrant":true,"attention":"eager",
          "precision":"fp32","optimizer":"adamw8bit")",
       R"("precision":"bf16","optimizer":"adafactor","compile":true)",
-      R"("optimizer_implementation":"foreach","optimizer":"adamw")"};
+      R"("optimizer_implementation":"foreach","optimizer":"adamw","save_steps":"500",
+         "logging_steps":"epoch","dataloader_num_workers":4)"};
   std::vector<Json> all;
   for (const char* method : methods) {
     for (const Engine& engine : engines) {
@@ -369,6 +385,25 @@ TEST_CASE("what a form cannot say is a note, and a comment where there are comme
   REQUIRE(factory.notes.size() == 1);
   CHECK(factory.text.find("# Not said here: " + factory.notes[0] + "\n") != std::string::npos);
   CHECK(written(it, foreign::Form::axolotl, folder, path).notes.empty());
+}
+
+TEST_CASE("accelerate's file alone says that no zero.Init is entered at stage 3") {
+  const Folder folder;
+  for (const char* loading : {"every-rank", "usual"}) {
+    const std::string workload = std::string(R"({"loading":")") + loading + "\"}";
+    const Planned it = planned(case_of(workload.c_str(), R"({"zero_optimization":{"stage":3}})"));
+    const bool every = std::string_view(loading) == "every-rank";
+    std::string path;
+    for (const foreign::Form form : {foreign::Form::trl, foreign::Form::shell}) {
+      CHECK(written(it, form, folder, path).notes.size() == (every ? 1U : 0U));
+    }
+    const std::string text = written(it, foreign::Form::accelerate, folder, path).text;
+    CHECK(text.find(every ? "zero3_init_flag: false" : "zero3_init_flag: true") !=
+          std::string::npos);
+    if (!testing::has_yaml()) continue;
+    const foreign::Meaning meaning = foreign::read_from(path);
+    CHECK((meaning.scenario.find(ScenarioKey::loading) != nullptr) == every);
+  }
 }
 
 TEST_CASE("plans that no Trainer starts are beyond the forms") {
