@@ -62,10 +62,12 @@ struct SettingRow {
   std::string_view part;           // of the key's object: "rank"
   Rule rule = Rule::none;
   ValueType type = ValueType::any;
-  const Json* words = nullptr;  // our value -> theirs, or a list of which the first is written
-  bool weak = false;            // another row that says the same counts over it
-  std::string_view of;          // the trainers that have it, with '|' between them; empty: all
-  std::string_view refused;     // what it asks for, which is not planned
+  // Our value -> theirs, or a list of which the first is written; of "" it says nothing, and "*" is
+  // every other value.
+  const Json* words = nullptr;
+  bool weak = false;         // another row that says the same counts over it
+  std::string_view of;       // the trainers that have it, with '|' between them; empty: all
+  std::string_view refused;  // what it asks for, which is not planned
   // How it is written: always so; so where no plan says it, which the run needs and the user's own
   // file may replace; where a part of the plan is on, and what otherwise.
   const Json* always = nullptr;

@@ -32,7 +32,8 @@ void refuse_unplanned(const Setting& setting, Tool tool) {
   const SettingRow* row = find_row(setting.name, tool);
   const bool asks = row != nullptr && !row->refused.empty() && !is_off(setting.value);
   if (asks) refuse(setting, std::string(row->refused));
-  const bool swift_type = row != nullptr && row->tool == Tool::swift && row->is == "method.kind";
+  const bool swift_type =
+      tool == Tool::swift && row != nullptr && row->is == "method.kind" && !row->weak;
   if (swift_type && text != "full" && text != "lora") refuse(setting, setting.name + " " + text);
   const bool rlhf = tool == Tool::swift && setting.name == "rlhf_type";
   if (rlhf && text != "dpo" && text != "kto" && text != "grpo") {
