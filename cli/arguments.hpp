@@ -13,8 +13,8 @@
 #include "base/phrase.hpp"
 #include "cli/ds_config_flags.hpp"
 #include "cli/language/language.hpp"
+#include "foreign/form_text.hpp"
 #include "model/plan/scenario.hpp"
-#include "tuner/kit/form_text.hpp"
 
 namespace zeroplan::cli {
 
@@ -55,7 +55,7 @@ struct Arguments {
   Phrase from_said;                          // the lines that say so
   std::optional<std::string> from_file;      // --from itself
   std::string from_tool;                     // whose file that is, as --form calls it; empty: none
-  tuner::FormSettings from_kept;             // its settings without influence, of a document
+  foreign::FormSettings from_kept;           // its settings without influence, of a document
   std::map<std::string, std::string> options;  // by long name without dashes; "" for a switch
   bool json = false;
   Language language = Language::en;

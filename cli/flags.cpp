@@ -10,9 +10,9 @@
 #include "base/written_names.hpp"
 #include "cli/ds_config_flags.hpp"
 #include "cli/foreign_flags.hpp"
-#include "cli/from/from_file.hpp"
-#include "cli/from/meaning.hpp"
 #include "cli/tokenized_dataset.hpp"
+#include "foreign/from_file.hpp"
+#include "foreign/processes.hpp"
 #include "model/hardware/known_hardware.hpp"
 #include "model/knobs/knobs.hpp"
 #include "model/plan/scenario_reader.hpp"
@@ -414,25 +414,17 @@ void take_dataset(const std::optional<std::string>& tokenizer,
 }
 
 // What --from read, and what of it a file for the same tool takes over.
-void take_meaning(const from::Meaning& meaning, const std::string& path, Arguments& arguments) {
-  constexpr std::array<std::string_view, 5> kTools = {
-      "trainer", "llama-factory", "axolotl", "", ""};
+void take_meaning(const foreign::Meaning& meaning, const std::string& path, Arguments& arguments) {
   arguments.from = meaning.scenario;
-  arguments.from_said = from::describe(meaning);
+  arguments.from_said = foreign::describe(meaning);
   arguments.from_file = path;
-  arguments.from_tool = kTools[static_cast<std::size_t>(meaning.tool)];
-  for (const from::Setting& setting : meaning.kept) {
+  // The tools whose files are written, too.
+  const bool written =
+      meaning.tool != foreign::Tool::accelerate && meaning.tool != foreign::Tool::swift;
+  arguments.from_tool = written ? name(foreign::kToolNames, meaning.tool) : "";
+  for (const foreign::Setting& setting : meaning.kept) {
     arguments.from_kept.push_back({setting.name, setting.value});
   }
-}
-
-// A GPU beside a file that says how many.
-void take_processes(from::Processes started, Arguments& arguments) {
-  const ExplicitValue* said = arguments.flags.find(ScenarioKey::cluster);
-  if (said == nullptr || !said->value.is_string() || !find_gpu(said->value.as_string(), 1)) return;
-  started.gpu = said->value.as_string();
-  const std::string cluster = from::cluster_of(started);
-  if (!cluster.empty()) arguments.flags.set(ScenarioKey::cluster, cluster, said->origin);
 }
 
 }  // namespace
@@ -505,27 +497,30 @@ Arguments parse_words(const CommandInfo& command, const std::vector<std::string>
       arguments.options[std::string(option.flag.substr(2))] = *value;
     }
   }
-  from::Processes started;
+  foreign::Processes started;
   if (const auto path = said("--from")) {
     std::map<ScenarioKey, std::string> flags;
     for (const Flag& flag : reader.flags()) {
       const auto value = said(flag.name);
       if (flag.key != nullptr && value) flags[flag.key->key] = *value;
     }
-    from::Meaning meaning = from::read_from(*path, std::move(flags));
+    foreign::Meaning meaning = foreign::read_from(*path, std::move(flags));
     const bool other_engine = said("--engine") || said("--ds-config") || said("--scenario") ||
                               !arguments.ds_config.empty();
     const bool one_configuration = command.name == "simulate" || command.name == "scenario";
-    if (one_configuration && !other_engine) from::assume_engine(meaning);
+    if (one_configuration && !other_engine) foreign::assume_engine(meaning);
     take_meaning(meaning, *path, arguments);
     started = meaning.processes;
-    const std::string& memory = started.host_memory;
-    if (!memory.empty()) reader.values.emplace("--host-memory", memory);
+    const std::int64_t memory = started.host_memory;
+    if (memory > 0) reader.values.emplace("--host-memory", std::to_string(memory));
   }
   check_positionals(command, arguments);
   take_scenario_flags(reader, arguments);
   take_positionals(command, arguments);
-  take_processes(started, arguments);
+  const ExplicitValue* cluster = arguments.flags.find(ScenarioKey::cluster);
+  if (const auto whole = foreign::cluster_with(started, cluster)) {
+    arguments.flags.set(ScenarioKey::cluster, *whole, Origin(cluster->origin));
+  }
   take_adapters(reader, arguments);
   take_dataset(said("--tokenizer"), said("--epochs"), said("--padding"), arguments);
   return arguments;

@@ -14,13 +14,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-tuner::Form form_of_name(const std::string& name) {
-  if (const auto form = find(tuner::kFormNames, std::string_view(name))) return *form;
+foreign::Form form_of_name(const std::string& name) {
+  if (const auto form = find(foreign::kFormNames, std::string_view(name))) return *form;
   throw InputError({kCommandLine,
                     "--form",
                     "llama-factory, axolotl, accelerate, trl, trainer, shell or sbatch",
                     in_quotes(name),
-                    did_you_mean(name, tuner::kFormNames.names)});
+                    did_you_mean(name, foreign::kFormNames.names)});
 }
 
 // A name of a file that is a document; a folder of such a name stays a folder.
@@ -31,17 +31,17 @@ bool names_document(const std::string& path) {
 }
 
 // What the name of the file and the tool of --from tell; nothing: a kit.
-std::optional<tuner::Form> form_of_path(const Arguments& arguments, const std::string& path) {
+std::optional<foreign::Form> form_of_path(const Arguments& arguments, const std::string& path) {
   std::error_code none;
   if (fs::is_directory(path, none)) return std::nullopt;
   const std::string end = fs::path(path).extension().string();
-  if (end == ".sbatch" || end == ".slurm") return tuner::Form::sbatch;
-  if (end == ".sh") return tuner::Form::shell;
+  if (end == ".sbatch" || end == ".slurm") return foreign::Form::sbatch;
+  if (end == ".sh") return foreign::Form::shell;
   if (!names_document(path)) return std::nullopt;
   if (arguments.from_tool == "trainer")
-    return end == ".json" ? tuner::Form::trainer : tuner::Form::trl;
+    return end == ".json" ? foreign::Form::trainer : foreign::Form::trl;
   if (!arguments.from_tool.empty()) return form_of_name(arguments.from_tool);
-  if (end == ".json") return tuner::Form::trainer;
+  if (end == ".json") return foreign::Form::trainer;
   throw InputError({kCommandLine,
                     "--output",
                     "the name of a folder, or of a file with --form",
@@ -80,29 +80,29 @@ tuner::OwnTraining own_training(const Arguments& arguments) {
   tuner::OwnTraining own;
   own.settings = arguments.from_kept;
   if (arguments.from_tool == "trainer") {
-    own.form = tuner::Form::trl;
+    own.form = foreign::Form::trl;
   } else if (!arguments.from_tool.empty()) {
-    own.form = find(tuner::kFormNames, std::string_view(arguments.from_tool));
+    own.form = find(foreign::kFormNames, std::string_view(arguments.from_tool));
   }
   return own;
 }
 
 // The user's own settings go over where the file is of the same tool.
-tuner::FormSettings kept_settings(const Arguments& arguments, tuner::Form form) {
-  const std::string_view tool = name(tuner::kFormNames, form);
-  const bool same =
-      arguments.from_tool == tool || (arguments.from_tool == "trainer" && form == tuner::Form::trl);
-  return same ? arguments.from_kept : tuner::FormSettings();
+foreign::FormSettings kept_settings(const Arguments& arguments, foreign::Form form) {
+  const std::string_view tool = name(foreign::kFormNames, form);
+  const bool same = arguments.from_tool == tool ||
+                    (arguments.from_tool == "trainer" && form == foreign::Form::trl);
+  return same ? arguments.from_kept : foreign::FormSettings();
 }
 
-void refuse_beyond(const Plan& plan, tuner::Form form) {
+void refuse_beyond(const Plan& plan, foreign::Form form) {
   const std::vector<Phrase> reasons = tuner::beyond_form(plan, form);
   if (reasons.empty()) return;
   Phrase all;
   for (const Phrase& reason : reasons) all = all.empty() ? reason : phrase("{}; {}", all, reason);
   throw InputError({kCommandLine,
                     "--form",
-                    phrase("a plan that {} can start", name(tuner::kFormNames, form)),
+                    phrase("a plan that {} can start", name(foreign::kFormNames, form)),
                     all,
                     "-o DIR writes a kit with what starts it"});
 }
@@ -135,11 +135,11 @@ void write_form_file(const Plan& plan,
                      const Output& output,
                      std::ostream& log) {
   const Translation words(arguments.language);
-  const tuner::Form form = *output.form;
+  const foreign::Form form = *output.form;
   refuse_beyond(plan, form);
   refuse_what_is_no_file(output.path);
   refuse_own_file(arguments, output.path);
-  tuner::FormPlace place{.file = output.path, .ds_config = ds_config_beside(output.path)};
+  foreign::FormPlace place{.file = output.path, .ds_config = ds_config_beside(output.path)};
   place.model = model_of(scenario, place.notes);
   place.kept = kept_settings(arguments, form);
   const tuner::WrittenForm written = tuner::write_form(plan, form, place);

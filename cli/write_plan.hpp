@@ -15,7 +15,7 @@ namespace zeroplan::cli {
 
 struct Output {
   std::string path;
-  std::optional<tuner::Form> form;  // nothing: a kit
+  std::optional<foreign::Form> form;  // nothing: a kit
 };
 
 // What -o and --form say; nothing without -o. Throws InputError for a form that nobody knows or

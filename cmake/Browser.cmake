@@ -9,7 +9,7 @@ function(zeroplan_browser)
   zeroplan_question_sources(cli_sources evidence_sources)
   # Measurements stay where they were made.
   set_target_properties(zeroplan_evidence PROPERTIES SOURCES "${evidence_sources}")
-  list(FILTER cli_sources EXCLUDE REGEX "/cli/(interrupt|from/yaml|tokenized_dataset)[.]cpp")
+  list(FILTER cli_sources EXCLUDE REGEX "/cli/(interrupt|tokenized_dataset)[.]cpp")
   file(GLOB browser_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cli/browser/*.cpp)
   list(APPEND cli_sources ${browser_sources})
   add_executable(zeroplan_browser ${cli_sources} ${CMAKE_SOURCE_DIR}/runtime/data/disk_file.cpp)

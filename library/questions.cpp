@@ -4,8 +4,12 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <map>
 #include <string_view>
+#include <utility>
 
+#include "foreign/from_file.hpp"
+#include "foreign/processes.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/plan/cluster_parts.hpp"
 #include "model/plan/plan.hpp"
@@ -165,6 +169,48 @@ std::vector<ClusterPart> parts_of(const v1::Scenario& said) {
   return parts;
 }
 
+// --- a training that is set up elsewhere
+
+// As the command line reads it beside its flags.
+foreign::Meaning meaning_of(const v1::Scenario& said, const Scenario& fields, bool searches) {
+  std::map<ScenarioKey, std::string> beside;
+  for (const ScenarioKeyInfo& key : kScenarioKeys) {
+    const ExplicitValue* value = fields.find(key.key);
+    if (value == nullptr) continue;
+    beside[key.key] = value->value.is_string() ? value->value.as_string() : value->value.dump();
+  }
+  foreign::Meaning meaning = foreign::read_from(*said.from, std::move(beside));
+  if (!searches && !said.engine && !said.ds_config && !said.document) {
+    foreign::assume_engine(meaning);
+  }
+  return meaning;
+}
+
+// How many GPUs it starts, and the host memory that its job may have.
+void take_processes(const foreign::Processes& started,
+                    const v1::Scenario& said,
+                    Scenario& fields,
+                    std::vector<ClusterPart>& parts) {
+  const ExplicitValue* cluster = fields.find(ScenarioKey::cluster);
+  if (const auto whole = foreign::cluster_with(started, cluster)) {
+    fields.set(ScenarioKey::cluster, *whole, Origin(cluster->origin));
+  }
+  if (started.host_memory == 0 || said.node_host_memory_bytes) return;
+  ClusterPart& memory = parts.emplace_back();
+  memory.key = "host_memory_bytes";
+  memory.value = started.host_memory;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
 // --- options
 
 [[noreturn]] void refuse(const char* option, Phrase expected, Phrase got) {
@@ -253,18 +299,26 @@ v1::Problem as_asked(const Diagnostic& said) {
 
 }  // namespace
 
-Scenario scenario_of(const v1::Scenario& said) {
-  Scenario scenario = parse_scenario(fields_of(said), kFields);
-  if (said.document) {
-    scenario = overlay(parse_scenario(parse_json(*said.document, said.document_name)), scenario);
+Asked asked_of(const v1::Scenario& said, bool searches) {
+  Asked asked;
+  Scenario fields = parse_scenario(fields_of(said), kFields);
+  std::vector<ClusterPart> parts = parts_of(said);
+  Scenario base;
+  if (said.document) base = parse_scenario(parse_json(*said.document, said.document_name));
+  if (said.from) {
+    const foreign::Meaning meaning = meaning_of(said, fields, searches);
+    asked.read = lines_of(foreign::describe(meaning).english());
+    base = overlay(base, meaning.scenario);
+    take_processes(meaning.processes, said, fields, parts);
   }
-  const std::vector<ClusterPart> parts = parts_of(said);
-  if (const ExplicitValue* cluster = scenario.find(ScenarioKey::cluster);
+  asked.scenario = overlay(base, fields);
+  if (const ExplicitValue* cluster = asked.scenario.find(ScenarioKey::cluster);
       cluster && !parts.empty()) {
     const Origin origin = cluster->origin;
-    scenario.set(ScenarioKey::cluster, with_cluster_parts(cluster->value, origin, parts), origin);
+    asked.scenario.set(
+        ScenarioKey::cluster, with_cluster_parts(cluster->value, origin, parts), origin);
   }
-  return scenario;
+  return asked;
 }
 
 PredictOptions options_of(const v1::FitOptions& said) {

@@ -1,6 +1,9 @@
 // What a user of the library asks, as the layers take it.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "base/diagnostic.hpp"
 #include "library/inside.hpp"
 #include "model/lint/lint.hpp"
@@ -10,8 +13,19 @@
 
 namespace zeroplan::library {
 
+// What was asked, and what was read of a training that is set up elsewhere.
+struct Asked {
+  Scenario scenario;
+  std::vector<std::string> read;
+};
+
 // All throw zeroplan::InputError (of base/diagnostic.hpp) for values that cannot be used.
-Scenario scenario_of(const v1::Scenario& said);
+// `searches`: the question is which strategy; else the one that is set up is asked for, which is
+// DDP where a file of another tool starts neither DeepSpeed nor FSDP.
+Asked asked_of(const v1::Scenario& said, bool searches);
+inline Scenario scenario_of(const v1::Scenario& said, bool searches) {
+  return asked_of(said, searches).scenario;
+}
 PredictOptions options_of(const v1::FitOptions& said);
 simulator::SimulateOptions options_of(const v1::SimulateOptions& said);
 tuner::TuneOptions options_of(const v1::TuneOptions& said, const Scenario& scenario);

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "base/check.hpp"
 #include "base/too_large.hpp"
 #include "library/answers.hpp"
@@ -42,7 +44,7 @@ Scenario Scenario::from_json(std::string text, std::string name) {
   Scenario scenario;
   scenario.document = std::move(text);
   scenario.document_name = std::move(name);
-  asked([&] { return library::scenario_of(scenario); });
+  asked([&] { return library::scenario_of(scenario, true); });
   return scenario;
 }
 
@@ -52,15 +54,17 @@ Scenario Scenario::from_file(const std::string& path) {
 
 Resolved resolve(const Scenario& scenario) {
   return asked([&] {
-    const zeroplan::Scenario question = library::scenario_of(scenario);
-    return library::answer_of(zeroplan::resolve(question), question);
+    library::Asked question = library::asked_of(scenario, false);
+    Resolved resolved = library::answer_of(zeroplan::resolve(question.scenario), question.scenario);
+    resolved.read = std::move(question.read);
+    return resolved;
   });
 }
 
 Simulation simulate(const Scenario& scenario, const SimulateOptions& options) {
   return asked([&] {
     const zeroplan::simulator::SimulateOptions asked_for = library::options_of(options);
-    const zeroplan::Scenario question = library::scenario_of(scenario);
+    const zeroplan::Scenario question = library::scenario_of(scenario, false);
     const Plan plan = zeroplan::resolve(question);
     const StepResult result = zeroplan::simulator::simulate(plan, asked_for);
     tuner::Remedies remedies;
@@ -73,14 +77,14 @@ Simulation simulate(const Scenario& scenario, const SimulateOptions& options) {
 Fit fit(const Scenario& scenario, const FitOptions& options) {
   return asked([&] {
     const PredictOptions asked_for = library::options_of(options);
-    const zeroplan::Scenario question = library::scenario_of(scenario);
+    const zeroplan::Scenario question = library::scenario_of(scenario, true);
     return library::answer_of(zeroplan::tuner::fit(question, asked_for), question);
   });
 }
 
 Tuning tune(const Scenario& scenario, const TuneOptions& options) {
   return asked([&] {
-    const zeroplan::Scenario question = library::scenario_of(scenario);
+    const zeroplan::Scenario question = library::scenario_of(scenario, true);
     const zeroplan::tuner::TuneOptions asked_for = library::options_of(options, question);
     return library::answer_of(
         zeroplan::tuner::tune(question, asked_for), asked_for, options.price_per_gpu_hour);
@@ -89,7 +93,7 @@ Tuning tune(const Scenario& scenario, const TuneOptions& options) {
 
 Lint lint(const Scenario& scenario, const LintOptions& options) {
   return asked([&] {
-    const zeroplan::Scenario question = library::scenario_of(scenario);
+    const zeroplan::Scenario question = library::scenario_of(scenario, true);
     if (question.find(ScenarioKey::ds_config) == nullptr) {
       throw zeroplan::InputError({"scenario", "/ds_config", "a ds_config.json", "nothing", ""});
     }

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "base/quoting.hpp"
 #include "model/releases.hpp"
-#include "tuner/kit/quoting.hpp"
 
 namespace zeroplan::cli {
 namespace {
@@ -256,7 +256,7 @@ class Examination {
           phrase("{} is there", lock),
           "a build that was interrupted: the next one waits for the lock without a word "
           "(torch/utils/file_baton.py)",
-          fmt::format("pgrep -f cpp_extension || rm {}", tuner::sh_path(lock)));
+          fmt::format("pgrep -f cpp_extension || rm {}", sh_path(lock)));
     }
   }
 
@@ -321,7 +321,7 @@ class Examination {
 
   // What ssh says, told apart: a copied key mends a refused password alone.
   void unreached(const RemoteHost& host) {
-    const std::string name = tuner::sh_quoted(host.name);
+    const std::string name = sh_quoted(host.name);
     if (host.unreached == SshFailure::no_address) {
       say(Severity::error,
           "no-address",
@@ -476,7 +476,7 @@ class Examination {
           "not-nvme",
           phrase("{} is on {}", state.path, state.device.value_or("no mounted device")),
           "swapping is planned with the speed of NVMe drives",
-          fmt::format("findmnt -T {}", tuner::sh_path(state.path)));
+          fmt::format("findmnt -T {}", sh_path(state.path)));
     }
     if (needs_ && state.free && needs_->nvme > *state.free) {
       say(Severity::error,
@@ -486,7 +486,7 @@ class Examination {
                  state.path,
                  state.free->gib()),
           "the first step ends with \"no space left on device\"",
-          fmt::format("df -h {}", tuner::sh_path(state.path)));
+          fmt::format("df -h {}", sh_path(state.path)));
     }
     if (needs_ && state.read && *state.read < needs_->nvme_read) {
       say(Severity::warning,

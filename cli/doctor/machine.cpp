@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <sstream>
 
-#include "tuner/kit/quoting.hpp"
+#include "base/quoting.hpp"
 
 namespace zeroplan::cli {
 namespace {
@@ -217,8 +217,7 @@ SshFailure ssh_failure(const std::string& said) {
 
 RemoteHost read_remote(Probe& probe, const std::string& name) {
   RemoteHost host{.name = name};
-  const std::string ssh =
-      "ssh -o BatchMode=yes -o ConnectTimeout=5 -- " + tuner::sh_quoted(name) + " ";
+  const std::string ssh = "ssh -o BatchMode=yes -o ConnectTimeout=5 -- " + sh_quoted(name) + " ";
   const CommandOutput hello = probe.run(ssh + "true");
   host.reached = hello.worked();
   if (!host.reached) {
@@ -228,7 +227,7 @@ RemoteHost read_remote(Probe& probe, const std::string& name) {
     return host;
   }
   host.has_folder = probe.run(ssh + kHasFolder).worked();
-  host.libraries = read_libraries(probe.run(ssh + tuner::sh_quoted(kPython)));
+  host.libraries = read_libraries(probe.run(ssh + sh_quoted(kPython)));
   return host;
 }
 
@@ -248,10 +247,10 @@ std::optional<BytesPerSecond> rate_of(const std::string& text) {
 
 NvmeState read_nvme(Probe& probe, const std::string& path, bool measure) {
   NvmeState state{.path = path};
-  const CommandOutput source = probe.run("findmnt -no SOURCE -T " + tuner::sh_path(path));
+  const CommandOutput source = probe.run("findmnt -no SOURCE -T " + sh_path(path));
   if (source.worked() && !lines_of(source.text).empty()) state.device = lines_of(source.text)[0];
   const std::vector<std::string> free =
-      lines_of(probe.run("df -B1 --output=avail " + tuner::sh_path(path)).text);
+      lines_of(probe.run("df -B1 --output=avail " + sh_path(path)).text);
   if (free.size() > 1) {
     if (const auto bytes = integer_of(free[1].substr(free[1].find_first_not_of(' ')))) {
       state.free = Bytes::of(*bytes);
@@ -259,10 +258,9 @@ NvmeState read_nvme(Probe& probe, const std::string& path, bool measure) {
   }
   if (!measure) return state;
   // A name that nobody has, of a file that is ours: nothing that stands there is written to.
-  const CommandOutput made =
-      probe.run("mktemp " + tuner::sh_path(path + "/zeroplan_doctor.XXXXXXXX"));
+  const CommandOutput made = probe.run("mktemp " + sh_path(path + "/zeroplan_doctor.XXXXXXXX"));
   if (!made.worked() || lines_of(made.text).empty()) return state;
-  const std::string file = tuner::sh_path(lines_of(made.text)[0]);
+  const std::string file = sh_path(lines_of(made.text)[0]);
   state.write = rate_of(
       probe.run("dd if=/dev/zero of=" + file + " bs=16M count=64 oflag=direct conv=fsync").text);
   state.read = rate_of(probe.run("dd if=" + file + " of=/dev/null bs=16M iflag=direct").text);

@@ -7,7 +7,7 @@
 
 #include "base/described.hpp"
 #include "base/diagnostic.hpp"
-#include "tuner/kit/quoting.hpp"
+#include "base/quoting.hpp"
 
 namespace zeroplan::cli {
 namespace {
@@ -19,8 +19,8 @@ class MachineProbe : public Probe {
   explicit MachineProbe(int seconds) : seconds_(seconds) {}
 
   CommandOutput run(const std::string& command) override {
-    const std::string line = "timeout " + std::to_string(seconds_) + " sh -c " +
-                             tuner::sh_quoted(command) + " 2>&1 </dev/null";
+    const std::string line =
+        "timeout " + std::to_string(seconds_) + " sh -c " + sh_quoted(command) + " 2>&1 </dev/null";
     FILE* pipe = popen(line.c_str(), "r");
     if (pipe == nullptr) return {};
     CommandOutput output;

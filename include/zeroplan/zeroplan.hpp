@@ -140,6 +140,12 @@ struct Scenario {
   std::optional<std::string> document{};
   std::string document_name = "document";
 
+  // A training that is set up elsewhere, as the command line's --from takes it: LLaMA-Factory's or
+  // axolotl's YAML, accelerate's, arguments of transformers' Trainer and of TRL, a shell line, a
+  // job script. It counts over the document, and the fields over it. Resolved::read says what was
+  // read.
+  std::optional<std::string> from{};  // a path
+
   // Throw InputError for a document that cannot be read.
   static Scenario from_json(std::string text, std::string name = "document");
   static Scenario from_file(const std::string& path);
@@ -216,6 +222,9 @@ struct Resolved : Answer {
 
   std::vector<std::string> assumptions;  // what nobody said and was taken to be so
   std::vector<std::string> warnings;
+  // Of Scenario::from, a line each: what a setting was taken for, the tool's defaults, what is not
+  // known and what was not used. Empty where there is none.
+  std::vector<std::string> read;
 };
 
 template <typename T>

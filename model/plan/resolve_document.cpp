@@ -5,6 +5,7 @@
 #include "model/plan/beside.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/plan/trainer.hpp"
+#include "model/plan/workload_document.hpp"
 
 namespace zeroplan {
 namespace {
@@ -210,25 +211,27 @@ DsConfig written_ds_config(const Plan& plan) {
                                                                  : ConfigStyle::native);
 }
 
+Json workload_document(const Plan& plan) {
+  Json workload = workload_json(plan.workload);
+  if (is_torch_engine(plan.workload.engine)) workload["weights_dtype"] = weights_json(plan);
+  const bool waits =
+      plan.workload.method == Method::qlora && plan.workload.engine == TrainingEngine::fsdp;
+  if (waits) workload["load_device"] = plan.loads_whole ? "gpu" : "cpu";
+  if (plan.workload.loading != Loading::usual)
+    workload["loading"] = name(kLoadingNames, plan.workload.loading);
+  add_loop(plan.loop, workload);
+  if (plan.trainer != nullptr) workload["trainer"] = trainer_json(*plan.trainer);
+  if (plan.evaluation != nullptr) workload["evaluation"] = evaluation_json(*plan.evaluation);
+  return workload;
+}
+
 Json scenario_document(const Plan& plan, const Scenario& scenario) {
   Json document = Json::object();
   if (!plan.id.empty()) document["id"] = plan.id;
   document["model"] = model_json(scenario, ScenarioKey::model);
   document["cluster"] = to_json(plan.cluster);
   if (plan.profile != nullptr) document["profile"] = profile_json(*plan.profile);
-  document["workload"] = workload_json(plan.workload);
-  if (is_torch_engine(plan.workload.engine))
-    document["workload"]["weights_dtype"] = weights_json(plan);
-  const bool waits =
-      plan.workload.method == Method::qlora && plan.workload.engine == TrainingEngine::fsdp;
-  if (waits) document["workload"]["load_device"] = plan.loads_whole ? "gpu" : "cpu";
-  if (plan.workload.loading != Loading::usual)
-    document["workload"]["loading"] = name(kLoadingNames, plan.workload.loading);
-  add_loop(plan.loop, document["workload"]);
-  if (plan.trainer != nullptr) document["workload"]["trainer"] = trainer_json(*plan.trainer);
-  if (plan.evaluation != nullptr) {
-    document["workload"]["evaluation"] = evaluation_json(*plan.evaluation);
-  }
+  document["workload"] = workload_document(plan);
   if (scenario.find(ScenarioKey::teacher) != nullptr) {
     document["workload"]["teacher"] = model_json(scenario, ScenarioKey::teacher);
   } else if (plan.beside != nullptr && !plan.beside->models.empty()) {

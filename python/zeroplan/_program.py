@@ -7,6 +7,7 @@ kernel, other Python threads go on meanwhile, and the package needs no ABI of Py
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -131,12 +132,20 @@ def document(words: Sequence[str], *, progress: Optional[bool] = None, keep_log:
     except _Stopped as stopped:
         best = _parsed(stopped.ended.out)
         raise Interrupted(best) from None
+    _tell(ended.log)
     found = _parsed(ended.out)
     if ended.code == BAD_INPUT and found is not None and "error" in found and isinstance(found["error"], dict):
         raise InputError.from_document(found["error"])
     if found is None or ended.code not in (DONE, 1, ANSWER_IS_NO, SOME_BAD_LINES):
         raise ZeroplanError(_why(words[0], ended))
     return found, ended.code
+
+
+def _tell(log: str) -> None:
+    """What the program said beside its answer, as records: what it read of another tool's file, what it assumed."""
+    for line in log.splitlines():
+        if line.strip() and "\x1b" not in line:  # no bar of a terminal
+            logging.getLogger("zeroplan").info("%s", line)
 
 
 def _parsed(text: str) -> Optional[Dict[str, Any]]:

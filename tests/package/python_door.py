@@ -13,8 +13,8 @@ expected = json.loads(open(sys.argv[1], encoding="utf-8").read().partition("\n")
 command, words = sys.argv[2], sys.argv[3:]
 flags = {"scenario": None, "fix": {}, "search": {}}
 for flag, value in zip(words[::2], words[1::2]):
-    if flag == "--scenario":
-        flags["scenario"] = value
+    if flag in ("--scenario", "--from"):
+        flags["scenario" if flag == "--scenario" else "from_"] = value
     elif flag in ("--fix", "--search"):
         key, _, values = value.partition("=")
         flags[flag[2:]][key] = tuple(values.split("..")) if ".." in values else values

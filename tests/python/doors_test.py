@@ -171,6 +171,12 @@ class Doors(unittest.TestCase):
                 document = found if isinstance(found, dict) else found.to_dict()
                 self.assertEqual(without_clock(expected), without_clock(document))
 
+    def test_what_was_read_of_another_tools_file_is_logged(self):
+        with self.assertLogs("zeroplan", "INFO") as said:
+            zeroplan.simulate(cluster="4xA100-40G", from_="run.sh", lang="en")
+        lines = [record.getMessage() for record in said.records]
+        self.assertIn("run.sh:2: per_device_train_batch_size: 2 -> --micro-batch-size 2", lines)
+
     def test_a_line_of_a_batch_gives_the_same_document(self):
         for name, words, call in CASES:
             if words[0] != "simulate":

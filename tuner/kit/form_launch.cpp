@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "base/quoting.hpp"
+#include "foreign/form_settings.hpp"
 #include "model/plan/trainer.hpp"
-#include "tuner/kit/form_settings.hpp"
 #include "tuner/kit/kit_values.hpp"
-#include "tuner/kit/quoting.hpp"
 
 namespace zeroplan::tuner {
 namespace {
@@ -53,44 +53,44 @@ std::string script_of_transformers(const Plan& plan) {
 
 }  // namespace
 
-std::string start_line(const Plan& plan, Form form, const FormPlace& place) {
+std::string start_line(const Plan& plan, foreign::Form form, const foreign::FormPlace& place) {
   const std::string file = sh_word(place.file);
   const std::string per_node = std::to_string(plan.cluster.gpus_per_node());
   switch (form) {
-    case Form::llama_factory:
+    case foreign::Form::llama_factory:
       return threads_before(plan) + llamafactory_line(plan.cluster, place.file);
-    case Form::axolotl:
+    case foreign::Form::axolotl:
       return fmt::format("{}axolotl train {} --launcher torchrun -- {} --nproc_per_node={}",
                          threads_before(plan),
                          file,
                          torchrun_hosts(plan),
                          per_node);
-    case Form::accelerate:
+    case foreign::Form::accelerate:
       return threads_before(plan) + "accelerate launch --config_file " + file +
              (several(plan) ? " --machine_rank \"$NODE_RANK\"" : "") + " " +
              (place.script.empty() ? script_of(plan) : place.script);
-    case Form::trl:
+    case foreign::Form::trl:
       return fmt::format("{}trl {} --config {} {}",
                          threads_before(plan),
                          trl_command(plan),
                          file,
                          accelerate_hosts(plan));
-    case Form::trainer:
+    case foreign::Form::trainer:
       return fmt::format("{}torchrun {} --nproc_per_node={} {} {}",
                          threads_before(plan),
                          torchrun_hosts(plan),
                          per_node,
                          script_of_transformers(plan),
                          file);
-    case Form::shell:
+    case foreign::Form::shell:
       return "bash " + file;
-    case Form::sbatch:
+    case foreign::Form::sbatch:
       return "sbatch " + file;
   }
   return "";
 }
 
-std::string shell_body(const Plan& plan, const FormPlace& place) {
+std::string shell_body(const Plan& plan, const foreign::FormPlace& place) {
   const Workload& work = plan.workload;
   std::string launcher;
   if (work.engine == TrainingEngine::deepspeed) {
@@ -107,7 +107,7 @@ std::string shell_body(const Plan& plan, const FormPlace& place) {
                            plan.cluster.gpus_per_node());
   }
   return launcher + fmt::format(" {} \\\n  ", trl_module(plan)) +
-         argument_words(settings_of(plan, Form::trl, place), " \\\n  ") + "\n";
+         foreign::argument_words(settings_of(plan, foreign::Form::trl, place), " \\\n  ") + "\n";
 }
 
 std::string sbatch_directives(const Plan& plan) {
@@ -120,7 +120,7 @@ std::string sbatch_directives(const Plan& plan) {
       std::max<std::int64_t>(1, plan.cluster.node.cpu_cores.value));
 }
 
-std::string sbatch_body(const Plan& plan, const FormPlace& place) {
+std::string sbatch_body(const Plan& plan, const foreign::FormPlace& place) {
   std::string text = "# Account, partition and time limit are the site's.\n";
   const std::string said = threads_setting(plan);
   if (!said.empty()) text += "export " + said + "\n";
@@ -131,7 +131,8 @@ std::string sbatch_body(const Plan& plan, const FormPlace& place) {
       plan.cluster.nodes,
       plan.cluster.gpus_per_node(),
       trl_module(plan));
-  return text + argument_words(settings_of(plan, Form::trl, place), " \\\n  ") + "\n";
+  return text + foreign::argument_words(settings_of(plan, foreign::Form::trl, place), " \\\n  ") +
+         "\n";
 }
 
 }  // namespace zeroplan::tuner

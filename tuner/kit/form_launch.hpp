@@ -4,17 +4,17 @@
 
 #include <string>
 
+#include "foreign/form.hpp"
 #include "model/plan/plan.hpp"
-#include "tuner/kit/form.hpp"
 
 namespace zeroplan::tuner {
 
 // The command that trains by the file. Of several hosts it is given on each, with NODE_RANK.
-std::string start_line(const Plan& plan, Form form, const FormPlace& place);
+std::string start_line(const Plan& plan, foreign::Form form, const foreign::FormPlace& place);
 
 // What stands below the head of a script: the launcher with trl.scripts.sft and its arguments.
-std::string shell_body(const Plan& plan, const FormPlace& place);
+std::string shell_body(const Plan& plan, const foreign::FormPlace& place);
 std::string sbatch_directives(const Plan& plan);
-std::string sbatch_body(const Plan& plan, const FormPlace& place);
+std::string sbatch_body(const Plan& plan, const foreign::FormPlace& place);
 
 }  // namespace zeroplan::tuner

@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 
 #include "base/check.hpp"
+#include "foreign/form_settings.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/releases.hpp"
 #include "tuner/kit/form_launch.hpp"
-#include "tuner/kit/form_settings.hpp"
 #include "tuner/kit/kit_scope.hpp"
 #include "tuner/kit/kit_template.hpp"
 #include "tuner/kit/kit_values.hpp"
@@ -69,14 +69,14 @@ void add_notes_of_optimizer(const Plan& plan, std::vector<Phrase>& notes) {
   }
 }
 
-void add_notes_of_memory(const Plan& plan, Form form, std::vector<Phrase>& notes) {
+void add_notes_of_memory(const Plan& plan, foreign::Form form, std::vector<Phrase>& notes) {
   const Workload& work = plan.workload;
   const bool half = work.method == Method::full && work.precision != Precision::fp32 &&
                     is_torch_engine(work.engine) && !mixes_precision(plan);
   // TRL's dtype and axolotl's bf16 say it, and from newer releases on the checkpoint does.
-  const bool stays =
-      form == Form::llama_factory ||
-      (form == Form::trainer && !plan.software.transformers_act(ReleaseRule::loads_as_stored));
+  const bool stays = form == foreign::Form::llama_factory ||
+                     (form == foreign::Form::trainer &&
+                      !plan.software.transformers_act(ReleaseRule::loads_as_stored));
   if (half && stays) {
     notes.push_back(phrase("weights and optimizer states all in {}: the Trainer keeps fp32",
                            name(kPrecisionNames, work.precision)));
@@ -84,15 +84,20 @@ void add_notes_of_memory(const Plan& plan, Form form, std::vector<Phrase>& notes
   const bool loads_on_host =
       work.method == Method::qlora && work.engine == TrainingEngine::fsdp && !plan.loads_whole;
   // Under FSDP2 axolotl loads on the host of the first rank.
-  if (loads_on_host && (form != Form::axolotl || plan.fsdp.version == 1)) {
+  if (loads_on_host && (form != foreign::Form::axolotl || plan.fsdp.version == 1)) {
     notes.emplace_back(
         "load-device cpu: the tool loads all four-bit weights on each GPU before it shards them");
   }
-  if (work.tiled_mlp && form != Form::axolotl) {
+  const bool builds =
+      runs_deepspeed(work) && plan.engine.stage == 3 && work.loading == Loading::every_rank;
+  if (builds) {
+    notes.emplace_back("loading every-rank: under the Trainer from_pretrained enters zero.Init");
+  }
+  if (work.tiled_mlp && form != foreign::Form::axolotl) {
     notes.emplace_back("tiled-mlp: the script applies DeepSpeed's TiledMLP");
   }
   const bool max = work.dataset && work.dataset->padding == Padding::max;
-  if (max && form != Form::axolotl) {
+  if (max && form != foreign::Form::axolotl) {
     notes.push_back(
         phrase("samples padded to {} tokens: the tool pads to the longest of a "
                "micro-batch",
@@ -101,18 +106,18 @@ void add_notes_of_memory(const Plan& plan, Form form, std::vector<Phrase>& notes
   if (plan.trainer != nullptr && plan.trainer->prompt_length > 0) {
     notes.push_back(phrase("prompts of {} tokens: the data decide", plan.trainer->prompt_length));
   }
-  if (work.dataset && work.dataset->padding == Padding::packed && form == Form::trainer) {
+  if (work.dataset && work.dataset->padding == Padding::packed && form == foreign::Form::trainer) {
     notes.emplace_back("packed samples: run_clm.py packs, other scripts may not");
   }
 }
 
-std::vector<Phrase> notes_of(const Plan& plan, Form form) {
+std::vector<Phrase> notes_of(const Plan& plan, foreign::Form form) {
   std::vector<Phrase> notes;
-  if (form == Form::accelerate) {
+  if (form == foreign::Form::accelerate) {
     add_notes_of_accelerate(plan, notes);
     return notes;
   }
-  if (form == Form::trainer) add_notes_of_scripts(plan, notes);
+  if (form == foreign::Form::trainer) add_notes_of_scripts(plan, notes);
   add_notes_of_optimizer(plan, notes);
   add_notes_of_memory(plan, form, notes);
   return notes;
@@ -155,17 +160,17 @@ std::string head(const Plan& plan, const WrittenForm& form) {
   return text;
 }
 
-std::string accelerate_text(const Plan& plan, const FormPlace& place) {
+std::string accelerate_text(const Plan& plan, const foreign::FormPlace& place) {
   KitValues values = kit_values(plan);
-  values["DS_CONFIG"] = yaml_lines({{"deepspeed_config_file", place.ds_config}});
+  values["DS_CONFIG"] = foreign::yaml_lines({{"deepspeed_config_file", place.ds_config}});
   return filled_in(starts_with_accelerate(plan) ? "accelerate_torch.yaml.in" : "accelerate.yaml.in",
                    values);
 }
 
 // The user's own over what no plan has; what the plan has stays.
-FormSettings with_kept(FormSettings settings, const FormSettings& kept) {
-  for (const FormSetting& own : kept) {
-    const auto same = [&](const FormSetting& setting) { return setting.name == own.name; };
+foreign::FormSettings with_kept(foreign::FormSettings settings, const foreign::FormSettings& kept) {
+  for (const foreign::FormSetting& own : kept) {
+    const auto same = [&](const foreign::FormSetting& setting) { return setting.name == own.name; };
     const auto found = std::find_if(settings.begin(), settings.end(), same);
     if (found == settings.end()) {
       settings.push_back({own.name, own.value});
@@ -180,17 +185,18 @@ FormSettings with_kept(FormSettings settings, const FormSettings& kept) {
 
 bool names_ds_config(const Plan& plan) { return plan.workload.engine == TrainingEngine::deepspeed; }
 
-std::vector<Phrase> beyond_form(const Plan& plan, Form form) {
+std::vector<Phrase> beyond_form(const Plan& plan, foreign::Form form) {
   if (plan.workload.engine == TrainingEngine::embedded) return {"zeroplan's own runtime"};
   std::vector<Phrase> reasons = beyond_trainer(plan);
   if (plan.workload.pipeline_parallel > 1) {
     reasons.emplace_back("pipeline stages, which no Trainer starts");
   }
-  if (form == Form::accelerate) return reasons;
+  if (form == foreign::Form::accelerate) return reasons;
   if (plan.workload.frontend == Frontend::native) {
     reasons.emplace_back("a loop of one's own: these tools train by transformers' Trainer");
   }
-  const bool by_trl = form == Form::trl || form == Form::shell || form == Form::sbatch;
+  const bool by_trl =
+      form == foreign::Form::trl || form == foreign::Form::shell || form == foreign::Form::sbatch;
   if (plan.workload.images.count > 0) {
     reasons.emplace_back("images, which each tool reads from data of its own (a kit's train.py)");
   }
@@ -203,7 +209,7 @@ std::vector<Phrase> beyond_form(const Plan& plan, Form form) {
   if (distils(plan)) {
     reasons.emplace_back("gkd, for which TRL has a class and no command");
   }
-  if (is_encoder(plan) && form != Form::trainer) {
+  if (is_encoder(plan) && form != foreign::Form::trainer) {
     reasons.emplace_back("an encoder: these tools train decoders");
   }
   const FsdpConfig& fsdp = plan.fsdp;
@@ -214,16 +220,16 @@ std::vector<Phrase> beyond_form(const Plan& plan, Form form) {
 }
 
 std::vector<KitForm> kit_forms(const Plan& plan) {
-  constexpr std::array kForms = {KitForm{Form::accelerate, "accelerate.yaml"},
-                                 KitForm{Form::llama_factory, "llamafactory.yaml"},
-                                 KitForm{Form::axolotl, "axolotl.yaml"},
-                                 KitForm{Form::trl, "trl.yaml"},
-                                 KitForm{Form::trainer, "trainer.json"}};
+  constexpr std::array kForms = {KitForm{foreign::Form::accelerate, "accelerate.yaml"},
+                                 KitForm{foreign::Form::llama_factory, "llamafactory.yaml"},
+                                 KitForm{foreign::Form::axolotl, "axolotl.yaml"},
+                                 KitForm{foreign::Form::trl, "trl.yaml"},
+                                 KitForm{foreign::Form::trainer, "trainer.json"}};
   // JSON has no comments: what run_clm.py cannot be told would stand nowhere.
   const bool silent = plan.workload.method != Method::full;
   std::vector<KitForm> forms;
   for (const KitForm& form : kForms) {
-    if (form.form == Form::trainer && silent) continue;
+    if (form.form == foreign::Form::trainer && silent) continue;
     // A loop of one's own under FSDP or DDP need not be accelerate's.
     const bool own_loop =
         plan.workload.frontend == Frontend::native && starts_with_accelerate(plan);
@@ -233,34 +239,36 @@ std::vector<KitForm> kit_forms(const Plan& plan) {
   return forms;
 }
 
-FormPlace kit_place(const Plan& plan, std::string_view path) {
+foreign::FormPlace kit_place(const Plan& plan, std::string_view path) {
   return {.file = kit_path(plan, path),
           .ds_config = "ds_config.json",
           .model = "kit/model",
           .script = kit_path(plan, script_of(plan))};
 }
 
-WrittenForm write_form(const Plan& plan, Form form, const FormPlace& place) {
+WrittenForm write_form(const Plan& plan, foreign::Form form, const foreign::FormPlace& place) {
   ZP_CHECK(beyond_form(plan, form).empty(), "a form that cannot say the plan");
   WrittenForm written;
   written.notes = notes_of(plan, form);
   written.notes.insert(written.notes.end(), place.notes.begin(), place.notes.end());
   written.start = start_line(plan, form, place);
-  if (form == Form::shell || form == Form::sbatch) {
+  if (form == foreign::Form::shell || form == foreign::Form::sbatch) {
     written.executable = true;
-    const std::string directives = form == Form::sbatch ? sbatch_directives(plan) : "";
-    written.text = "#!/usr/bin/env bash\n" + directives + head(plan, written) +
-                   (form == Form::sbatch ? sbatch_body(plan, place) : shell_body(plan, place));
+    const std::string directives = form == foreign::Form::sbatch ? sbatch_directives(plan) : "";
+    written.text =
+        "#!/usr/bin/env bash\n" + directives + head(plan, written) +
+        (form == foreign::Form::sbatch ? sbatch_body(plan, place) : shell_body(plan, place));
     return written;
   }
-  if (form == Form::accelerate) {
+  if (form == foreign::Form::accelerate) {
     written.text = "---\n" + head(plan, written) + accelerate_text(plan, place);
     return written;
   }
-  const FormSettings settings = with_kept(settings_of(plan, form, place), place.kept);
+  const foreign::FormSettings settings =
+      with_kept(foreign::settings_of(plan, form, place), place.kept);
   written.text = place.file.ends_with(".json")
-                     ? json_text(settings)
-                     : "---\n" + head(plan, written) + yaml_lines(settings);
+                     ? foreign::json_text(settings)
+                     : "---\n" + head(plan, written) + foreign::yaml_lines(settings);
   return written;
 }
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/phrase.hpp"
+#include "foreign/form.hpp"
 #include "model/plan/plan.hpp"
-#include "tuner/kit/form.hpp"
 
 namespace zeroplan::tuner {
 
@@ -24,19 +24,19 @@ struct WrittenForm {
 };
 
 // Why no file of this form starts the plan; empty where one does.
-std::vector<Phrase> beyond_form(const Plan& plan, Form form);
+std::vector<Phrase> beyond_form(const Plan& plan, foreign::Form form);
 
 // Precondition: beyond_form() is empty. Notes stand in the text as comments, where it has comments.
-WrittenForm write_form(const Plan& plan, Form form, const FormPlace& place);
+WrittenForm write_form(const Plan& plan, foreign::Form form, const foreign::FormPlace& place);
 
 // The forms that a kit's folder holds, and what they are called there.
 struct KitForm {
-  Form form;
+  foreign::Form form;
   std::string_view path;
 };
 std::vector<KitForm> kit_forms(const Plan& plan);
 // Of a kit, whose tools start in its folder: the model lies in kit/model.
-FormPlace kit_place(const Plan& plan, std::string_view path);
+foreign::FormPlace kit_place(const Plan& plan, std::string_view path);
 
 // Whether the file names a ds_config.json: whoever writes it writes that, too.
 bool names_ds_config(const Plan& plan);

@@ -8,6 +8,7 @@
 #include "base/diagnostic.hpp"
 #include "base/embedded.hpp"
 #include "base/written_names.hpp"
+#include "foreign/form_settings.hpp"
 #include "model/families/freeze.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/families/traced_document.hpp"
@@ -15,7 +16,6 @@
 #include "model/plan/beside.hpp"
 #include "model/plan/software_sets.hpp"
 #include "model/plan/trainer.hpp"
-#include "tuner/kit/form_settings.hpp"
 #include "tuner/kit/forms.hpp"
 #include "tuner/kit/kit_scope.hpp"
 #include "tuner/kit/kit_template.hpp"
@@ -87,7 +87,7 @@ void add_forms(const Plan& plan,
                double learning_rate,
                std::vector<KitFile>& files) {
   for (const KitForm& form : kit_forms(plan)) {
-    FormPlace place = kit_place(plan, form.path);
+    foreign::FormPlace place = kit_place(plan, form.path);
     place.learning_rate = learning_rate;
     if (own.form == form.form) place.kept = own.settings;
     files.push_back({std::string(form.path), write_form(plan, form.form, place).text});
@@ -103,11 +103,12 @@ constexpr std::string_view kOfRun =
 
 // What the scripts' Trainer is told and no plan has: the user's own, else what the method takes.
 Json training_document(const Plan& plan, const OwnTraining& own) {
-  Json run = Json::object({{"learning_rate", usual_learning_rate(plan)},
-                           {"num_train_epochs", planned_epochs(plan)},
+  Json run = Json::object({{"learning_rate", foreign::usual_learning_rate(plan)},
+                           {"num_train_epochs", foreign::planned_epochs(plan)},
                            {"output_dir", "out"}});
-  for (const FormSetting& setting : run_settings(plan)) run[setting.name] = setting.value;
-  for (const FormSetting& setting : own.settings) {
+  for (const foreign::FormSetting& setting : foreign::run_settings(plan))
+    run[setting.name] = setting.value;
+  for (const foreign::FormSetting& setting : own.settings) {
     const std::string name = setting.name == "lr_scheduler" ? "lr_scheduler_type" : setting.name;
     const bool of_run =
         !first_name(kOfRun, [&](std::string_view one) { return one == name; }).empty();
@@ -197,7 +198,7 @@ std::vector<KitFile> make_kit(const Plan& plan,
   files.push_back({"scenario.json", planned.dump(2) + "\n"});
   files.push_back({"ds_config.json", config.dump(2) + "\n"});
   const Json& said = *run.find("learning_rate");
-  const double rate = said.is_number() ? said.as_number() : usual_learning_rate(plan);
+  const double rate = said.is_number() ? said.as_number() : foreign::usual_learning_rate(plan);
   const Phrase page = plan_page(plan, prediction, rate);
   files.push_back({"PLAN.md", page, false, page});
   const bool scripts = plan.workload.engine != TrainingEngine::embedded && beyond_kit(plan).empty();

@@ -9,9 +9,9 @@
 
 #include "base/json.hpp"
 #include "base/phrase.hpp"
+#include "foreign/form.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/step_result.hpp"
-#include "tuner/kit/form.hpp"
 
 namespace zeroplan::tuner {
 
@@ -24,8 +24,8 @@ struct KitFile {
 
 // The user's own file, whose settings no plan has (data, rates, schedule, epochs, where it writes).
 struct OwnTraining {
-  std::optional<Form> form;  // whose file it is, where a kit has one of the same tool
-  FormSettings settings;
+  std::optional<foreign::Form> form;  // whose file it is, where a kit has one of the same tool
+  foreign::FormSettings settings;
 };
 
 // PLAN.md, what starts the run and ds_config.json (of FSDP and DDP accelerate.yaml) lie in the

@@ -9,10 +9,10 @@
 
 #include <fmt/format.h>
 
+#include "base/quoting.hpp"
 #include "model/hardware/hostfile.hpp"
 #include "model/plan/software_sets.hpp"
 #include "tuner/kit/kit_scope.hpp"
-#include "tuner/kit/quoting.hpp"
 #include "tuner/kit/trainer_line.hpp"
 
 namespace zeroplan::tuner {
@@ -246,7 +246,7 @@ void add_accelerate(const Plan& plan, KitValues& values) {
       "  fsdp_state_dict_type: SHARDED_STATE_DICT\n",
       sharding,
       yaml(fsdp.offload),
-      yaml(uses_original_parameters(plan)),
+      yaml(foreign::uses_original_parameters(plan)),
       yaml(plan.workload.loading == Loading::usual));
 }
 
@@ -259,11 +259,6 @@ bool mixes_precision(const Plan& plan) {
   if (plan.workload.engine == TrainingEngine::ddp) return plan.ddp.weight_dtype == DType::fp32;
   return true;
 }
-
-// Source: PyTorch's _writeback_orig_params and bitsandbytes' Params4bit, whose storage moves
-// between forward and backward; rehearsed with torch 2.11: SHARD_GRAD_OP ends there, FULL_SHARD
-// does not.
-bool uses_original_parameters(const Plan& plan) { return plan.workload.method != Method::qlora; }
 
 std::string first_address(const Cluster& cluster) { return address(cluster, 0); }
 
@@ -321,7 +316,7 @@ std::string environment_text(const Plan& plan) {
 KitValues kit_values(const Plan& plan) {
   KitValues values;
   add_hosts(plan, values);
-  values["ZERO3"] = yaml(plan.engine.stage == 3);
+  values["ZERO3"] = yaml(plan.engine.stage == 3 && plan.workload.loading != Loading::every_rank);
   values["DS_CONFIG"] = "deepspeed_config_file: ds_config.json\n";
   if (starts_with_accelerate(plan)) add_accelerate(plan, values);
   values["SCRIPT"] = script_of(plan);

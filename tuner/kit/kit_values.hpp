@@ -16,10 +16,6 @@ KitValues kit_values(const Plan& plan);
 // mixed precision; DeepSpeed's engine always keeps such.
 bool mixes_precision(const Plan& plan);
 
-// FSDP1's use_orig_params. Four-bit weights go without: sharded as gradients and states alone,
-// their first backward pass stops at "FSDP does not support changing the parameters".
-bool uses_original_parameters(const Plan& plan);
-
 // Lines "host slots=N". Hosts that nobody named are node-1, node-2, ...
 std::string hostfile_text(const Cluster& cluster);
 

@@ -2,16 +2,16 @@
 
 #include <fmt/format.h>
 
+#include "base/quoting.hpp"
+#include "foreign/form_settings.hpp"
 #include "model/plan/software_sets.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/predict/checkpoint.hpp"
 #include "model/predict/verdict.hpp"
 #include "tuner/kit/form_launch.hpp"
-#include "tuner/kit/form_settings.hpp"
 #include "tuner/kit/forms.hpp"
 #include "tuner/kit/kit_scope.hpp"
 #include "tuner/kit/kit_values.hpp"
-#include "tuner/kit/quoting.hpp"
 #include "tuner/kit/trainer_line.hpp"
 
 namespace zeroplan::tuner {
@@ -265,8 +265,9 @@ void start(const Plan& plan, double learning_rate, Phrase& page) {
         "sbatch kit/job.sbatch --steps 20    # Slurm\n";
     if (plan.workload.frontend == Frontend::hf_trainer &&
         plan.model->shape.kind != ModelKind::encoder) {
-      page.append(phrase("{} --steps 20\n",
-                         start_line(plan, Form::accelerate, kit_place(plan, "accelerate.yaml"))));
+      page.append(
+          phrase("{} --steps 20\n",
+                 start_line(plan, foreign::Form::accelerate, kit_place(plan, "accelerate.yaml"))));
     }
     page += "```\n";
   }

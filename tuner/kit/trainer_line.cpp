@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "foreign/form_settings.hpp"
 #include "model/plan/software_sets.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/releases.hpp"
@@ -70,7 +71,7 @@ std::string trainer_arguments(const Plan& plan) {
         work.checkpoint_reentrant);
   }
   // Under DeepSpeed the Trainer's own choice of AdamW is not said.
-  const std::string optimizer = optimizer_argument(plan);
+  const std::string optimizer = foreign::optimizer_argument(plan);
   const char* const own =
       trainer_asks_for_fused(plan.software) ? "adamw_torch_fused" : "adamw_torch";
   const bool usual = runs_deepspeed(work) && optimizer == own;
@@ -79,29 +80,6 @@ std::string trainer_arguments(const Plan& plan) {
   }
   if (work.fused_loss && trainer_has_liger(plan)) text += " --use_liger_kernel";
   return text;
-}
-
-std::string optimizer_argument(const Plan& plan) {
-  const Workload& work = plan.workload;
-  // Where ds_config.json names one, DeepSpeed makes it (model/plan/resolve_ds_config).
-  if (runs_deepspeed(work) && plan.ds_config.is_set(Knob::optimizer_type)) return "";
-  switch (work.optimizer) {
-    case OptimizerName::adamw:
-    case OptimizerName::adam:
-      return work.optimizer_implementation == OptimizerImplementation::fused ? "adamw_torch_fused"
-                                                                             : "adamw_torch";
-    case OptimizerName::lion:
-      return "lion_32bit";
-    case OptimizerName::adafactor:
-      return "adafactor";
-    case OptimizerName::sgd:
-      return "sgd";
-    case OptimizerName::adamw8bit:
-      return "adamw_bnb_8bit";
-    case OptimizerName::muon:  // DeepSpeed's alone, by ds_config.json
-      return "";
-  }
-  return "";
 }
 
 std::string script_settings(const Plan& plan) {

@@ -19,9 +19,6 @@ Phrase trainer_lines(const Plan& plan);
 // parser.
 std::string trainer_arguments(const Plan& plan);
 
-// TrainingArguments.optim and axolotl's optimizer; empty where the ds_config names one.
-std::string optimizer_argument(const Plan& plan);
-
 // What the script sets, where the Trainer has no argument: attention, adapters, checkpointing of a
 // loop of one's own, fused loss, tiles.
 std::string script_settings(const Plan& plan);

@@ -1,10 +1,13 @@
 // What a user of the library writes.
 //   consumer                  checks the types of the answers; ends with 1 where one is wrong
 //   consumer COMMAND WORD...  answers as `zeroplan COMMAND WORD... --json` does
-// The words: --scenario FILE, and of tune --fix KEY=VALUE, --search KEY=VALUES, --gap P, of lint
+// The words: --scenario FILE, --from FILE, and of tune --fix KEY=VALUE, --search KEY=VALUES, --gap
+// P, of lint
 // --gpus N.
 #include <atomic>
+#include <fstream>
 #include <iostream>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -68,6 +71,23 @@ void check_documents() {
   const zeroplan::Resolved resolved = zeroplan::resolve(fields);
   const zeroplan::Scenario again = zeroplan::Scenario::from_json(resolved.json());
   expect(zeroplan::resolve(again).json() == resolved.json(), "what is resolved resolves to itself");
+}
+
+// What a job script says, with its GPUs: DDP, where it starts neither DeepSpeed nor FSDP.
+void check_training(const std::string& script) {
+  const zeroplan::Resolved resolved =
+      zeroplan::resolve({.cluster = "A100-80G", .micro_batch_size = 4, .from = script});
+  const auto has = [&](const char* text) {
+    return resolved.json().find(text) != std::string::npos;
+  };
+  expect(has("\"engine\": \"ddp\"") && has("\"gpus_per_node\": 8"), "what runs is resolved");
+  expect(has("\"micro_batch_size\": 4"), "fields count over the file");
+  expect(has("\"host_memory_bytes\": 64424509440"), "a node has what the job may have of it");
+  bool unknown = false;
+  for (const std::string& line : resolved.read) {
+    unknown = unknown || line.find("not known: ") == 0;
+  }
+  expect(resolved.read.size() > 3 && unknown, "what was read is said, and what is not known");
 }
 
 void check_tune() {
@@ -146,10 +166,9 @@ void check_errors() {
 }
 
 std::string answer_of(const std::string& command,
-                      const std::string& file,
+                      const zeroplan::Scenario& scenario,
                       const zeroplan::TuneOptions& search,
                       const zeroplan::LintOptions& judged) {
-  const zeroplan::Scenario scenario = zeroplan::Scenario::from_file(file);
   if (command == "scenario") return zeroplan::resolve(scenario).json();
   if (command == "simulate") return zeroplan::simulate(scenario).json();
   if (command == "fit") return zeroplan::fit(scenario).json();
@@ -160,18 +179,22 @@ std::string answer_of(const std::string& command,
 
 int answer(int argc, char** argv) {
   std::string file;
+  std::optional<std::string> training;
   zeroplan::TuneOptions search;
   zeroplan::LintOptions judged;
   for (int i = 2; i + 1 < argc; i += 2) {
     const std::string flag = argv[i], value = argv[i + 1];
     if (flag == "--scenario") file = value;
+    if (flag == "--from") training = value;
     if (flag == "--fix") search.fix.push_back(value);
     if (flag == "--search") search.search.push_back(value);
     if (flag == "--gap") search.gap = std::stod(value);
     if (flag == "--gpus") judged.gpus = std::stoll(value);
   }
   try {
-    std::cout << answer_of(argv[1], file, search, judged);
+    zeroplan::Scenario scenario = zeroplan::Scenario::from_file(file);
+    scenario.from = training;
+    std::cout << answer_of(argv[1], scenario, search, judged);
     return 0;
   } catch (const zeroplan::InputError& error) {
     std::cerr << error.what() << "\n";
@@ -187,6 +210,10 @@ int main(int argc, char** argv) {
   check_simulation();
   check_fit();
   check_documents();
+  const std::string script = "training.sh";
+  std::ofstream(script) << "#SBATCH --mem=60G\n#SBATCH --gres=gpu:8\ntorchrun --nproc_per_node 8 "
+                           "run_clm.py --model_name_or_path gpt2 --bf16 true --odd_one 1\n";
+  check_training(script);
   check_tune();
   check_lint();
   check_errors();

@@ -64,7 +64,8 @@ bool exists(const std::string& pattern) {
 // Sources of the planner, from the root.
 std::set<std::string> sources() {
   std::set<std::string> found;
-  for (const char* layer : {"model", "simulator", "tuner", "evidence", "cli", "library"}) {
+  for (const char* layer :
+       {"model", "foreign", "simulator", "tuner", "evidence", "cli", "library"}) {
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / layer)) {
       const std::string extension = entry.path().extension();
       if (extension != ".cpp" && extension != ".hpp") continue;

@@ -45,7 +45,7 @@ constexpr std::array kLeftOut = {
     "cli/doctor/machine.cpp",                      // commands it runs
     "cli/doctor/probe.cpp",                        // the same
     "cli/foreign_flags.cpp",                       // flags as they are typed
-    "cli/from/launch.cpp",                         // options of launchers
+    "foreign/launch.cpp",                          // options of launchers
     "cli/report/report_json.cpp",                  // a command line
     "cli/lint_formats.cpp",                        // documents of other programs
     "cli/models_command.cpp",                      // commands that speak English
@@ -75,7 +75,7 @@ bool is_left_out(const std::string& path) {
 
 std::vector<std::string> sources() {
   std::vector<std::string> paths = {"evidence/oom_diagnosis.cpp"};
-  for (const char* folder : {"cli", "model", "rehearsal", "tuner"}) {
+  for (const char* folder : {"cli", "foreign", "model", "rehearsal", "tuner"}) {
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
       const std::string path = fs::relative(entry.path(), kRoot).string();
       const bool source = path.ends_with(".cpp") || path.ends_with(".hpp");

@@ -11,14 +11,14 @@
 
 #include "base/diagnostic.hpp"
 #include "base/json.hpp"
-#include "cli/from/from_file.hpp"
-#include "cli/from/meaning.hpp"
-#include "cli/from/yaml.hpp"
+#include "foreign/form_text.hpp"
+#include "foreign/from_file.hpp"
+#include "foreign/processes.hpp"
+#include "foreign/yaml.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/plan/trainer.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/yaml.hpp"
-#include "tuner/kit/form_text.hpp"
 
 using namespace zeroplan;
 
@@ -56,21 +56,21 @@ Planned planned(const Json& document) {
   return result;
 }
 
-std::string file_name(tuner::Form form) {
+std::string file_name(foreign::Form form) {
   switch (form) {
-    case tuner::Form::trainer:
+    case foreign::Form::trainer:
       return "trainer.json";
-    case tuner::Form::shell:
+    case foreign::Form::shell:
       return "train.sh";
-    case tuner::Form::sbatch:
+    case foreign::Form::sbatch:
       return "train.sbatch";
     default:
-      return std::string(name(tuner::kFormNames, form)) + ".yaml";
+      return std::string(name(foreign::kFormNames, form)) + ".yaml";
   }
 }
 
 tuner::WrittenForm written(const Planned& it,
-                           tuner::Form form,
+                           foreign::Form form,
                            const Folder& folder,
                            std::string& path) {
   const std::string config =
@@ -83,9 +83,9 @@ tuner::WrittenForm written(const Planned& it,
 }
 
 // As `zeroplan scenario --from FILE CLUSTER --deepspeed-version ...` has it.
-Plan read_back(const std::string& path, const Planned& before, cli::from::Meaning& meaning) {
-  meaning = cli::from::read_from(path);
-  cli::from::assume_engine(meaning);
+Plan read_back(const std::string& path, const Planned& before, foreign::Meaning& meaning) {
+  meaning = foreign::read_from(path);
+  foreign::assume_engine(meaning);
   Scenario scenario = meaning.scenario;
   for (const ScenarioKey key : {ScenarioKey::cluster,
                                 ScenarioKey::deepspeed_version,
@@ -115,7 +115,12 @@ const char* const kKeys[] = {"sequence_length",
                              "use_cache",
                              "outputs_held",
                              "optimizer_implementation",
-                             "fsdp_version"};
+                             "fsdp_version",
+                             "loading",
+                             "sync_each_batch",
+                             "save_steps",
+                             "logging_steps",
+                             "dataloader_num_workers"};
 
 // Without sections that are switched off, which the Trainer's rules add, and without the rate of
 // learning, which is the Trainer's where the file says "auto" and no part of a scenario.
@@ -128,6 +133,10 @@ Json effective(Json config) {
     if (found != nullptr && *found == Json::object({{"enabled", false}})) config.erase(section);
   }
   return config;
+}
+
+std::string name_and(const char* key, const std::string& one, const std::string& other) {
+  return std::string(key) + " " + one + " " + other;
 }
 
 // What of a plan's document another has otherwise. What has no effect does not count: reentrant
@@ -143,10 +152,14 @@ std::vector<std::string> differences(const Json& before, const Json& after) {
     if (name == "fsdp_version" && engine != "fsdp") continue;
     // States are one flat tensor under DeepSpeed, whose optimizer is its own or the Trainer's.
     if (name == "optimizer_implementation" && engine == "deepspeed") continue;
-    const Json& other = *after.find("workload")->find(key);
-    if (!(*work.find(key) == other)) {
-      found.push_back(std::string(key) + " " + work.find(key)->dump() + " " + other.dump());
-    }
+    const auto text = [&](const Json& workload) {
+      const Json* value = workload.find(key);
+      return value == nullptr ? std::string("nothing") : value->dump();
+    };
+    const std::string one = text(work), other = text(*after.find("workload"));
+    // What no plan says is written as what a first run takes: no checkpoint, each step logged.
+    if (one == "nothing" && (name == "save_steps" || name == "logging_steps")) continue;
+    if (one != other) found.push_back(name_and(key, one, other));
   }
   const Json config = effective(*before.find("ds_config"));
   const Json other = effective(*after.find("ds_config"));
@@ -198,7 +211,9 @@ std::vector<Json> cases() {
       {R"("engine":"fsdp","fsdp_version":2)", "null"},
       {R"("engine":"fsdp","fsdp_version":2)",
        R"({"zero_optimization":{"stage":3,"offload_param":{"device":"cpu"}}})"},
-      {R"("engine":"ddp")", "null"}};
+      {R"("engine":"ddp")", "null"},
+      {R"("engine":"fsdp","loading":"every-rank")", "null"},
+      {R"("engine":"fsdp","fsdp_version":2,"loading":"every-rank")", "null"}};
   const std::vector<const char*> rest = {
       R"("sequence_length":4096,"micro_batch_size":2,"gradient_accumulation_steps":8)",
       R"("sequence_length":1000,"activation_checkpointing":"full","checkpoint_reentrant":false,
@@ -206,7 +221,8 @@ std::vector<Json> cases() {
       R"("activation_checkpointing":"full","checkpoint_reentrant":true,"attention":"eager",
          "precision":"fp32","optimizer":"adamw8bit")",
       R"("precision":"bf16","optimizer":"adafactor","compile":true)",
-      R"("optimizer_implementation":"foreach","optimizer":"adamw")"};
+      R"("optimizer_implementation":"foreach","optimizer":"adamw","save_steps":"500",
+         "logging_steps":"epoch","dataloader_num_workers":4)"};
   std::vector<Json> all;
   for (const char* method : methods) {
     for (const Engine& engine : engines) {
@@ -235,19 +251,19 @@ TEST_CASE("what is written for another tool reads back as the plan") {
       continue;
     }
     const Json wanted = scenario_document(before.plan, before.scenario);
-    for (const tuner::Form form : {tuner::Form::llama_factory,
-                                   tuner::Form::axolotl,
-                                   tuner::Form::trl,
-                                   tuner::Form::shell,
-                                   tuner::Form::sbatch}) {
+    for (const foreign::Form form : {foreign::Form::llama_factory,
+                                     foreign::Form::axolotl,
+                                     foreign::Form::trl,
+                                     foreign::Form::shell,
+                                     foreign::Form::sbatch}) {
       if (!tuner::beyond_form(before.plan, form).empty()) continue;
       std::string path;
       const tuner::WrittenForm text = written(before, form, folder, path);
       INFO(document.dump() << "\n" << text.text);
-      cli::from::Meaning meaning;
+      foreign::Meaning meaning;
       const Plan after = read_back(path, before, meaning);
-      INFO(cli::from::describe(meaning).english());
-      const bool scripted = form == tuner::Form::sbatch || form == tuner::Form::shell;
+      INFO(foreign::describe(meaning).english());
+      const bool scripted = form == foreign::Form::sbatch || form == foreign::Form::shell;
       const bool hybrid =
           before.plan.workload.engine == TrainingEngine::fsdp && before.plan.fsdp.shard_ranks == 4;
       std::string all;
@@ -265,7 +281,7 @@ TEST_CASE("what is written for another tool reads back as the plan") {
       CHECK(text.notes.empty());
       CHECK(after.model->name == before.plan.model->name);
       if (scripted) {
-        CHECK(cli::from::cluster_of(meaning.processes) == "2x4");
+        CHECK(foreign::cluster_of(meaning.processes) == "2x4");
       }
       ++compared;
     }
@@ -292,16 +308,16 @@ TEST_CASE("TRL's other trainers are written for TRL alone, and read back as they
                                                                : R"(,"sequence_length":1024})");
     const Planned before =
         planned(case_of(workload.c_str(), R"({"zero_optimization":{"stage":2}})"));
-    for (const tuner::Form form :
-         {tuner::Form::llama_factory, tuner::Form::axolotl, tuner::Form::trainer}) {
+    for (const foreign::Form form :
+         {foreign::Form::llama_factory, foreign::Form::axolotl, foreign::Form::trainer}) {
       CHECK_FALSE(tuner::beyond_form(before.plan, form).empty());
     }
     const Json wanted = scenario_document(before.plan, before.scenario);
-    for (const tuner::Form form : {tuner::Form::shell, tuner::Form::sbatch}) {
+    for (const foreign::Form form : {foreign::Form::shell, foreign::Form::sbatch}) {
       std::string path;
       const tuner::WrittenForm text = written(before, form, folder, path);
       INFO(text.text);
-      cli::from::Meaning meaning;
+      foreign::Meaning meaning;
       const Json after = scenario_document(read_back(path, before, meaning), before.scenario);
       REQUIRE(after.find("workload")->find("trainer") != nullptr);
       CHECK(differences(wanted, after).empty());
@@ -312,8 +328,9 @@ TEST_CASE("TRL's other trainers are written for TRL alone, and read back as they
     }
     std::string path;
     const std::string kind = wanted.find("workload")->find("trainer")->members()[0].first;
-    CHECK(written(before, tuner::Form::trl, folder, path).start.find("trl " + kind + " --config") !=
-          std::string::npos);
+    CHECK(
+        written(before, foreign::Form::trl, folder, path).start.find("trl " + kind + " --config") !=
+        std::string::npos);
   }
 }
 
@@ -327,16 +344,16 @@ TEST_CASE("a launcher's configuration reads back as engine, sharding and process
     } catch (const InputError&) {
       continue;
     }
-    if (!tuner::beyond_form(before.plan, tuner::Form::accelerate).empty()) continue;
+    if (!tuner::beyond_form(before.plan, foreign::Form::accelerate).empty()) continue;
     std::string path;
-    const tuner::WrittenForm text = written(before, tuner::Form::accelerate, folder, path);
+    const tuner::WrittenForm text = written(before, foreign::Form::accelerate, folder, path);
     INFO(document.dump() << "\n" << text.text);
-    cli::from::Meaning meaning = cli::from::read_from(path);
-    cli::from::assume_engine(meaning);
+    foreign::Meaning meaning = foreign::read_from(path);
+    foreign::assume_engine(meaning);
     const ExplicitValue* engine = meaning.scenario.find(ScenarioKey::engine);
     REQUIRE(engine != nullptr);
     CHECK(engine->value == Json(name(kTrainingEngineNames, before.plan.workload.engine)));
-    CHECK(cli::from::cluster_of(meaning.processes) == "2x4");
+    CHECK(foreign::cluster_of(meaning.processes) == "2x4");
     CHECK(text.notes.size() == 1);  // all the rest is the script's
     const ExplicitValue* config = meaning.scenario.find(ScenarioKey::ds_config);
     if (before.plan.workload.engine != TrainingEngine::fsdp) continue;
@@ -359,15 +376,34 @@ TEST_CASE("what a form cannot say is a note, and a comment where there are comme
       R"({"method":{"qlora":{"rank":8,"targets":["q_proj"]}},"attention":"eager",
           "sequence_length":4096})",
       "null"));
-  const tuner::WrittenForm trainer = written(four_bits, tuner::Form::trainer, folder, path);
+  const tuner::WrittenForm trainer = written(four_bits, foreign::Form::trainer, folder, path);
   CHECK(trainer.notes.size() == 3);  // attention, adapters, four bits
   CHECK(trainer.text.find("lora") == std::string::npos);
   CHECK(parse_json(trainer.text, "trainer.json").root.find("block_size")->as_integer() == 4096);
   const Planned it = planned(case_of(R"({"tiled_mlp":true})", "null"));
-  const tuner::WrittenForm factory = written(it, tuner::Form::llama_factory, folder, path);
+  const tuner::WrittenForm factory = written(it, foreign::Form::llama_factory, folder, path);
   REQUIRE(factory.notes.size() == 1);
   CHECK(factory.text.find("# Not said here: " + factory.notes[0] + "\n") != std::string::npos);
-  CHECK(written(it, tuner::Form::axolotl, folder, path).notes.empty());
+  CHECK(written(it, foreign::Form::axolotl, folder, path).notes.empty());
+}
+
+TEST_CASE("accelerate's file alone says that no zero.Init is entered at stage 3") {
+  const Folder folder;
+  for (const char* loading : {"every-rank", "usual"}) {
+    const std::string workload = std::string(R"({"loading":")") + loading + "\"}";
+    const Planned it = planned(case_of(workload.c_str(), R"({"zero_optimization":{"stage":3}})"));
+    const bool every = std::string_view(loading) == "every-rank";
+    std::string path;
+    for (const foreign::Form form : {foreign::Form::trl, foreign::Form::shell}) {
+      CHECK(written(it, form, folder, path).notes.size() == (every ? 1U : 0U));
+    }
+    const std::string text = written(it, foreign::Form::accelerate, folder, path).text;
+    CHECK(text.find(every ? "zero3_init_flag: false" : "zero3_init_flag: true") !=
+          std::string::npos);
+    if (!testing::has_yaml()) continue;
+    const foreign::Meaning meaning = foreign::read_from(path);
+    CHECK((meaning.scenario.find(ScenarioKey::loading) != nullptr) == every);
+  }
 }
 
 TEST_CASE("plans that no Trainer starts are beyond the forms") {
@@ -379,29 +415,31 @@ TEST_CASE("plans that no Trainer starts are beyond the forms") {
     document["model"] = "bert-base-uncased";
     return planned(document);
   }();
-  for (const tuner::Form form :
-       {tuner::Form::llama_factory, tuner::Form::axolotl, tuner::Form::trl, tuner::Form::shell}) {
+  for (const foreign::Form form : {foreign::Form::llama_factory,
+                                   foreign::Form::axolotl,
+                                   foreign::Form::trl,
+                                   foreign::Form::shell}) {
     CHECK_FALSE(tuner::beyond_form(pipeline.plan, form).empty());
     CHECK_FALSE(tuner::beyond_form(loop.plan, form).empty());
     CHECK_FALSE(tuner::beyond_form(bert.plan, form).empty());
   }
-  CHECK_FALSE(tuner::beyond_form(pipeline.plan, tuner::Form::accelerate).empty());
-  CHECK(tuner::beyond_form(loop.plan, tuner::Form::accelerate).empty());
-  CHECK(tuner::beyond_form(bert.plan, tuner::Form::trainer).empty());
+  CHECK_FALSE(tuner::beyond_form(pipeline.plan, foreign::Form::accelerate).empty());
+  CHECK(tuner::beyond_form(loop.plan, foreign::Form::accelerate).empty());
+  CHECK(tuner::beyond_form(bert.plan, foreign::Form::trainer).empty());
 }
 
 TEST_CASE("the user's own settings go over what no plan has, and not over the plan") {
   if (!testing::has_yaml()) return;
   const Planned it = planned(case_of(R"({"micro_batch_size":2,"sequence_length":512})", "null"));
-  const tuner::FormSettings kept = {{"dataset", "alpaca_en"},
-                                    {"learning_rate", 2e-5},
-                                    {"warmup_ratio", 0.1},
-                                    {"per_device_train_batch_size", 64}};
+  const foreign::FormSettings kept = {{"dataset", "alpaca_en"},
+                                      {"learning_rate", 2e-5},
+                                      {"warmup_ratio", 0.1},
+                                      {"per_device_train_batch_size", 64}};
   const tuner::WrittenForm text =
       tuner::write_form(it.plan,
-                        tuner::Form::llama_factory,
+                        foreign::Form::llama_factory,
                         {.file = "a.yaml", .ds_config = "ds.json", .model = "m", .kept = kept});
-  const Json root = cli::parse_yaml(text.text, "a.yaml");
+  const Json root = foreign::parse_yaml(text.text, "a.yaml");
   CHECK(*root.find("dataset") == Json("alpaca_en"));
   CHECK(*root.find("learning_rate") == Json(2e-5));
   CHECK(*root.find("warmup_ratio") == Json(0.1));
@@ -413,36 +451,36 @@ TEST_CASE("texts of users stand in YAML, JSON and words of sh as they were said"
   for (const std::string text :
        {"plain", "yes", "1e-5", "a: b #c", "$(touch x)", "it's \"q\"", "\\n"}) {
     INFO(text);
-    const tuner::FormSettings settings = {
+    const foreign::FormSettings settings = {
         {"a", text}, {"b", Json::array({text, 1})}, {"c", Json::object({{"k", text}})}};
-    const Json root = cli::parse_yaml(tuner::yaml_lines(settings), "f");
+    const Json root = foreign::parse_yaml(foreign::yaml_lines(settings), "f");
     CHECK(*root.find("a") == Json(text));
     CHECK(root.find("b")->items()[0] == Json(text));
     CHECK(*root.find("c")->find("k") == Json(text));
-    CHECK(*parse_json(tuner::json_text(settings), "f").root.find("a") == Json(text));
+    CHECK(*parse_json(foreign::json_text(settings), "f").root.find("a") == Json(text));
   }
-  CHECK(tuner::yaml_lines({{"rate", 1e-5}, {"big", 1e20}}) == "rate: 1.0e-05\nbig: 1.0e+20\n");
-  CHECK(tuner::argument_words({{"a", "x y"}, {"b", Json::array({"q", "v"})}}, " ") ==
+  CHECK(foreign::yaml_lines({{"rate", 1e-5}, {"big", 1e20}}) == "rate: 1.0e-05\nbig: 1.0e+20\n");
+  CHECK(foreign::argument_words({{"a", "x y"}, {"b", Json::array({"q", "v"})}}, " ") ==
         "--a 'x y' --b q v");
 }
 
 TEST_CASE("an evaluation is written, and read back") {
-  if (!cli::reads_yaml()) return;
+  if (!foreign::reads_yaml()) return;
   const Folder folder;
   Json document = case_of(
       R"({"sequence_length":1024,"micro_batch_size":2,"eval_steps":"200",
           "evaluation":{"loss":{"batch_size":3,"accumulation_steps":4,"samples":500}}})",
       R"({"zero_optimization":{"stage":2}})");
   const Planned it = planned(document);
-  for (const tuner::Form form : {tuner::Form::llama_factory,
-                                 tuner::Form::axolotl,
-                                 tuner::Form::trl,
-                                 tuner::Form::trainer,
-                                 tuner::Form::shell}) {
-    INFO(name(tuner::kFormNames, form));
+  for (const foreign::Form form : {foreign::Form::llama_factory,
+                                   foreign::Form::axolotl,
+                                   foreign::Form::trl,
+                                   foreign::Form::trainer,
+                                   foreign::Form::shell}) {
+    INFO(name(foreign::kFormNames, form));
     std::string path;
     written(it, form, folder, path);
-    cli::from::Meaning meaning;
+    foreign::Meaning meaning;
     const Plan after = read_back(path, it, meaning);
     REQUIRE(after.evaluation != nullptr);
     CHECK(after.evaluation->batch_size == 3);
@@ -454,14 +492,14 @@ TEST_CASE("an evaluation is written, and read back") {
 }
 
 TEST_CASE("what is evaluated goes over with the rest of the user's file") {
-  if (!cli::reads_yaml()) return;
+  if (!foreign::reads_yaml()) return;
   const Folder folder;
   const std::string text =
       "model_name_or_path: llama-3.2-1b\nfinetuning_type: full\ncutoff_len: 512\nval_size: 0.07\n"
       "eval_strategy: epoch\n";
-  const cli::from::Meaning meaning = cli::from::read_from(folder.add("mine.yaml", text));
+  const foreign::Meaning meaning = foreign::read_from(folder.add("mine.yaml", text));
   const bool carried =
-      std::any_of(meaning.kept.begin(), meaning.kept.end(), [](const cli::from::Setting& setting) {
+      std::any_of(meaning.kept.begin(), meaning.kept.end(), [](const foreign::Setting& setting) {
         return setting.name == "val_size";
       });
   CHECK(carried);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/diagnostic.hpp"
+#include "base/quoting.hpp"
 #include "cli/language/translation.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/plan/plan.hpp"
@@ -17,7 +18,6 @@
 #include "tests/catch.hpp"
 #include "tuner/kit/kit_template.hpp"
 #include "tuner/kit/kit_values.hpp"
-#include "tuner/kit/quoting.hpp"
 
 using namespace zeroplan;
 
@@ -128,7 +128,7 @@ TEST_CASE("the user's own file stays in a kit: data, rates, schedule, epochs, ou
       parse_json(R"({"model":"llama-3.2-1b","cluster":"4xA100-80G"})", "test").root, "test");
   const Plan plan = resolve(scenario);
   tuner::OwnTraining own;
-  own.form = tuner::Form::llama_factory;
+  own.form = foreign::Form::llama_factory;
   own.settings = {{"dataset", "alpaca_zh"},
                   {"template", "qwen"},
                   {"learning_rate", 3e-6},
@@ -298,8 +298,8 @@ TEST_CASE("a drive's path stands in the kit as it was said, whatever a shell or 
     document["ds_config"]["zero_optimization"]["offload_param"]["nvme_path"] = path;
     const Planned kit = planned(document.dump().c_str());
     INFO(path);
-    CHECK(has(kit.text("docker-compose.yml"), "source: " + tuner::compose_string(path) + "\n"));
-    CHECK(has(kit.text("docker-compose.yml"), "target: " + tuner::compose_string(path) + "\n"));
+    CHECK(has(kit.text("docker-compose.yml"), "source: " + compose_string(path) + "\n"));
+    CHECK(has(kit.text("docker-compose.yml"), "target: " + compose_string(path) + "\n"));
     const Json written = parse_json(kit.text("ds_config.json"), "ds_config.json").root;
     CHECK(*written.find("zero_optimization")->find("offload_param")->find("nvme_path") ==
           Json(path));

@@ -1,0 +1,23 @@
+# YAML of other tools' files (foreign/yaml.hpp), where libyaml is installed; in a portable program, and in a package of one,
+# as a part of it. Included behind the layer that reads it. A browser has none.
+if(NOT EMSCRIPTEN)
+  find_path(ZEROPLAN_YAML_INCLUDE yaml.h)
+  if(ZEROPLAN_PORTABLE)
+    find_library(ZEROPLAN_YAML_LIBRARY libyaml.a)
+  else()
+    find_library(ZEROPLAN_YAML_LIBRARY yaml)
+  endif()
+endif()
+if(ZEROPLAN_YAML_INCLUDE AND ZEROPLAN_YAML_LIBRARY)
+  target_link_libraries(zeroplan_foreign PRIVATE ${ZEROPLAN_YAML_LIBRARY})
+  # As of liburing: the compiler's own folders are not said again.
+  if(NOT ZEROPLAN_YAML_INCLUDE IN_LIST CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES)
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/yaml_include)
+    file(CREATE_LINK ${ZEROPLAN_YAML_INCLUDE}/yaml.h ${CMAKE_BINARY_DIR}/yaml_include/yaml.h SYMBOLIC)
+    set_source_files_properties(foreign/yaml.cpp PROPERTIES INCLUDE_DIRECTORIES ${CMAKE_BINARY_DIR}/yaml_include)
+  endif()
+  set_source_files_properties(foreign/yaml_none.cpp PROPERTIES HEADER_FILE_ONLY ON)
+else()
+  message(STATUS "libyaml not found (Debian: libyaml-dev): --from reads JSON and shell lines, no YAML")
+  set_source_files_properties(foreign/yaml.cpp PROPERTIES HEADER_FILE_ONLY ON)
+endif()

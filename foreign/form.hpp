@@ -1,0 +1,29 @@
+// The files of other tools that start a plan, and how one names what lies beside it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/enum_names.hpp"
+#include "base/phrase.hpp"
+#include "foreign/form_text.hpp"
+
+namespace zeroplan::foreign {
+
+enum class Form { llama_factory, axolotl, accelerate, trl, trainer, shell, sbatch };
+inline constexpr EnumNames<Form, 7> kFormNames{
+    {"llama-factory", "axolotl", "accelerate", "trl", "trainer", "shell", "sbatch"}};
+
+// How the file names what lies beside it, and itself.
+struct FormPlace {
+  std::string file;         // "llamafactory.yaml": in the line that starts it; "....json" is JSON
+  std::string ds_config;    // "ds_config.json"
+  std::string model;        // a folder, a name of the hub
+  std::string script = {};  // that accelerate starts; empty: the user's own
+  std::optional<double> learning_rate = {};  // the folder's; else the usual one
+  FormSettings kept = {};          // of the user's own file, which no plan has: data, rates
+  std::vector<Phrase> notes = {};  // more that the file does not say
+};
+
+}  // namespace zeroplan::foreign
