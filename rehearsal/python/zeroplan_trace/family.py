@@ -17,6 +17,7 @@ from .config_keys import (LATENT_HEADS, LAYERS, RELEASED, ROPE, ROPE_SORTS, SIZE
                           nested, others, repeated, sizes_of, switched)
 from .family_layers import asked_list, by_keys, folded, holds, put_numbers_of_layers, running, told
 from .formulas import Differs, Formulas
+from .merging import merged, numbers_of
 from .models import text_of
 from .problem import Problem
 from .spelling import spellings
@@ -24,44 +25,11 @@ from .spelling import spellings
 _SEQUENCES = (128, 256, 512)
 
 
-def _is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _merged(values, formulas, path=""):
-    """One document for all: `formulas` says what a number is that differs."""
-    first = values[0]
-    if all(isinstance(value, dict) for value in values):
-        if any(value.keys() != first.keys() for value in values):
-            raise Differs("%s has other members" % path)
-        return {key: _merged([value[key] for value in values], formulas, "%s/%s" % (path, key)) for key in first}
-    if all(isinstance(value, list) for value in values):
-        if any(len(value) != len(first) for value in values):
-            raise Differs("%s has another length" % path)
-        return [_merged([value[i] for value in values], formulas, "%s/%d" % (path, i)) for i in range(len(first))]
-    if all(value == first and type(value) is type(first) for value in values):
-        return first
-    if all(_is_number(value) for value in values):
-        try:
-            return formulas(values)
-        except Differs as error:
-            raise Differs("%s at %s" % (error, path), error.keys)
-    raise Differs("%s is %s, and %s" % (path, str(first)[:60], next(str(v)[:60] for v in values if v != first)))
-
-
-def _same_structure(a, b):
-    try:
-        _merged([a, b], lambda _: 0)
-        return True
-    except Differs:
-        return False
-
-
 class Sample:
-    """A config and the class's document at it; `changed`: the one key in which it is not the first."""
+    """A config and the numbers of the class's document at it; `changed`: the one key in which it is not the first."""
 
-    def __init__(self, values, changed, document):
-        self.values, self.changed, self.document = values, changed, document
+    def __init__(self, values, changed, numbers):
+        self.values, self.changed, self.numbers = values, changed, numbers
 
 
 class Class:
@@ -575,13 +543,14 @@ class Variant:
     def row(self):
         known = self.known
         document, self.shapes, config = known.of(self.base, self.said)
-        self.first = Sample(self.base, None, document)
+        self.document = document
+        self.first = Sample(self.base, None, numbers_of(document, document))
         graph, kinds_of = self._folded(document, config, self.base)
         more = self._more_layers(running(graph))
         self.samples = [self.first]
         counted = self._around(graph) != self._around(more[0])  # sizes that grow with the number of layers
         if counted:
-            self.samples.append(Sample(more[3], known.layers_key, self._as_first(graph, kinds_of, more)))
+            self.samples.append(self._sample_of_layers(graph, kinds_of, more, known.layers_key))
         roles = {key: self._role(key) for key in sorted(self.base) if self._is_asked(key)}
         if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and not is_period(key)):
             return Variant(known, self.grouped, self.tied, self.long, self.switched, self.alike).row()
@@ -597,14 +566,14 @@ class Variant:
         rounded = [(size, unit) for unit in symbols if "multiple_of" in unit for size in symbols if sizes_of(size) == sizes_of("intermediate_size")]
         tiles = [(side, key) for side in symbols for key in symbols if last(side) == "image_size" and last(key) == "patch_size"]
         try:
-            merged = _merged([sample.document for sample in self.samples], Formulas(self.samples, symbols, heads, widths, tiles, rounded).of)
+            of_all = merged(document, [sample.numbers for sample in self.samples], Formulas(self.samples, symbols, heads, widths, tiles, rounded).of)
         except Differs as error:
             of_towers = bool(known.text) and not any(key.startswith(known.text) for key in error.keys)
             if not error.keys or len(error.keys) > 1 and not of_towers or any(key in known.kept or known.defaults.get(key) is None for key in error.keys):
                 raise Problem("sizes that are sums of products of the config's keys", str(error), "")
             known.kept.update(error.keys)  # it is rounded, or cut at another size: the class's own value alone is recorded
             return Variant(known, self.grouped, self.tied, self.long, self.switched, self.alike).row()
-        graph, _ = folded(merged, known.flat(config), self.base, known.layers_key, known.stacks)
+        graph, _ = folded(of_all, known.flat(config), self.base, known.layers_key, known.stacks)
         for key, stack in running(graph).items():
             stack["rules"] = by_keys([rule for rule in stack["rules"] if holds(rule, more[1][key], *more[2:4], more[3][key])])
             if not stack["rules"]:
@@ -700,7 +669,7 @@ class Variant:
     def _as_first(self, graph, kinds_of, more):
         """A document of more layers with as many as the first: one of each layer's kind in its place."""
         _, more_kinds, config, base, document = more
-        first, place = self.first.document, {}
+        first, place = self.document, {}
         for key, stack in running(graph).items():
             kinds = next((told(rule, config, base, base[key]) for rule in stack["rules"] if holds(rule, more_kinds[key], config, base, base[key])), [])
             if not set(kinds_of[key]) <= set(kinds):
@@ -725,11 +694,13 @@ class Variant:
     def _add_joint_of_layers(self, graph, kinds_of):
         """A sample in which there are more layers and all keys of another are as in it, too."""
         changes = {key: value for key, value in self.samples[-1].values.items() if value != self.base[key]}
-        more = self._more_layers(running(graph), changes)
-        sample = Sample(more[3], None, self._as_first(graph, kinds_of, more))
-        if not _same_structure(self.first.document, sample.document):
-            raise Problem("a class that runs with several keys changed at once, and more layers", self.known.options.family, "")
-        self.samples.append(sample)
+        self.samples.append(self._sample_of_layers(graph, kinds_of, self._more_layers(running(graph), changes), None))
+
+    def _sample_of_layers(self, graph, kinds_of, more, changed):
+        try:
+            return Sample(more[3], changed, numbers_of(self.document, self._as_first(graph, kinds_of, more)))
+        except Differs as error:
+            raise Problem("a class whose layers are the same where there are more", str(error), "")
 
     def _is_asked(self, key):
         known = self.known
@@ -744,9 +715,12 @@ class Variant:
         values = self._with(self.base, changes)
         try:
             document = self.known.of(values, self.said, None if at is None else self.shapes, at)[0]
+            sample = Sample(values, changed, numbers_of(self.document, document))
         except Exception:
             return None
-        return Sample(values, changed, document) if _same_structure(self.first.document, document) else None
+        if self._is_of_tower(changed):
+            sample.document = document  # until what the key changes is known
+        return sample
 
     def _role(self, key):
         """What becomes of the document where `key` has another value; samples that show it are kept."""
@@ -765,21 +739,25 @@ class Variant:
             sample = self._sample({key: other}, key)
             if sample is None:
                 continue
-            same = sample.document == self.first.document
+            same = sample.numbers == self.first.numbers
             if not same or not is_known:  # of a size that is rounded one may be another
                 seen.append(sample)
             if len(seen) == wanted:
                 break
         if not seen:
             return "free" if same or self._is_overruled(key) else "fixed"
-        if all(sample.document == self.first.document for sample in seen):
+        if all(sample.numbers == self.first.numbers for sample in seen):
             return "free"
         if not is_size(key, self.base[key]):
             return "fixed"
-        self.samples.extend(seen)
-        if "." in key and not key.startswith(self.known.text) and key not in self.known.of_towers:
+        if self._is_of_tower(key):
             self._keep_changes(key, seen)
+        self.samples.extend(Sample(sample.values, sample.changed, sample.numbers) for sample in seen)
         return "symbol"
+
+    def _is_of_tower(self, key):
+        """Whether a key is of a tower, of which no document has yet shown what it changes."""
+        return key is not None and "." in key and not key.startswith(self.known.text) and key not in self.known.of_towers
 
     def _is_overruled(self, key):
         """Whether a config keeps its null, whatever it is told: another key decides."""
@@ -792,7 +770,7 @@ class Variant:
 
     def _keep_changes(self, key, samples):
         """What a key of a tower changes, where that is modules and buffers alone."""
-        first, kept = self.first.document, []
+        first, kept = self.document, []
         for sample in samples:
             if any(value != first[name] for name, value in sample.document.items() if name not in ("modules", "buffers")):
                 return
@@ -810,14 +788,17 @@ class Variant:
 
     def _changed(self, key, value, changes):
         """The sample, from what the key changed in another document; None where that has other rows."""
-        document = dict(self.first.document)
+        document = dict(self.document)
         for part, rows in changes.items():
             own = self._rows_of(document, part)
             if any(own.get(name) != before for name, (before, _) in rows.items()):
                 return None
             after = {name: rows[name][1] if name in rows else row for name, row in own.items()}
             document[part] = after if isinstance(document[part], dict) else list(after.values())
-        return Sample(dict(self.base, **{key: value}), key, document)
+        try:
+            return Sample(dict(self.base, **{key: value}), key, numbers_of(self.document, document))
+        except Differs:
+            return None
 
     def _add_joint(self, keys):
         """Samples in which all keys have other values, which the formulas must meet, too."""
@@ -844,7 +825,7 @@ class Variant:
             for part in changed.values() if nested else [changed]:
                 part.update(more, rope_type=sort)
             sample = self._sample({self.known.text + "rope_parameters": changed})
-            if sample is not None and sample.document == self.first.document:
+            if sample is not None and sample.numbers == self.first.numbers:
                 same.append(sort)
         named = said if nested else {"": said}
         shares = {name: part["partial_rotary_factor"] for name, part in named.items() if "partial_rotary_factor" in part}
