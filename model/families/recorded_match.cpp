@@ -114,7 +114,7 @@ class Match {
     if (windows == nullptr) return range;
     const bool longer = document_.find("longer")->as_boolean();
     for (const Json& key : windows->items()) {
-      const std::int64_t window = values_.size(key.as_string()).value_or(0);
+      const std::int64_t window = values_.sum(key.as_string()).value_or(0);
       if (longer) {
         range.shortest = std::max(range.shortest, window);
       } else {
@@ -182,9 +182,10 @@ class Match {
     const Json* windows = document_.find("windows");
     if (windows == nullptr) return std::nullopt;
     for (const Json& key : windows->items()) {
-      const auto window = values_.size(key.as_string());
+      const std::string& said = key.as_string();
+      const auto window = values_.sum(said);
       if (!window || (sequence_ >= *window) != document_.find("longer")->as_boolean()) {
-        return NotRecorded{key.as_string(),
+        return NotRecorded{said.substr(said.find('*') + 1),
                            phrase("windows that all sequences are within, or as long as")};
       }
     }

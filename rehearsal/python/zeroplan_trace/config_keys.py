@@ -36,6 +36,8 @@ LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "layers")
 _OTHER_LAYERS = (*LAYERS, "depth")  # of configs inside a config
 _STACKS = re.compile("(num_)?(encoder|decoder)_(num_)?(hidden_)?layers")  # two stacks in one config
 _WINDOWS = ("window", "attention_chunk_size")
+_CHOSEN = "index_topk"  # of an indexer: so many keys for each query, or all where there are fewer
+_CHOSEN_OF = ("compress_rates", "compressed_sparse_attention")  # where an entry of the indexer stands for so many tokens
 _FIRST = ("first_k_dense", "num_dense_layers", "moe_layer_start_index", "dense_layers")
 _PERIODS = ("interval", "pattern", "_step", "layer_freq", "every_n", "attention_frequency")
 # Keys that name no size and no operation.
@@ -73,7 +75,8 @@ RELEASED = {
     "qwen3_omni_moe_thinker": ({"vision_start_token_id": 151652, "vision_end_token_id": 151653},),
     "step3p7": ({"text_config.sliding_window": 512},),
     "xmod": ({"default_language": "en_XX"},),
-    "gemma4": ({}, *({"text_config." + key: value for key, value in text.items()} for text in _GEMMA4)),
+    "gemma4": ({}, *({_VISION: "gemma4_vision", "vision_config.standardize": True, **{"text_config." + key: value for key, value in text.items()}}
+                     for text in _GEMMA4)),
     "gemma4_text": _GEMMA4,
     "fast_vlm": ({"vision_config.hidden_size": 3072},),
     "granite4_vision": ({"text_config.attention_multiplier": 0.0078125, "text_config.embedding_multiplier": 12.0, "text_config.residual_multiplier": 0.22,
@@ -152,7 +155,13 @@ def is_first(key):
 
 
 def is_window(key):
-    return any(name in key for name in _WINDOWS) and "layers" not in key and not is_period(key)
+    return last(key) == _CHOSEN or any(name in key for name in _WINDOWS) and "layers" not in key and not is_period(key)
+
+
+def tokens_of(key, config):
+    """How many tokens a window's unit is."""
+    rates, kind = _CHOSEN_OF
+    return (config.get(rates) or {}).get(kind, 1) if last(key) == _CHOSEN else 1
 
 
 def is_name(key):

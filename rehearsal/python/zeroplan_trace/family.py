@@ -13,8 +13,8 @@ import json
 import random
 import re
 
-from .config_keys import (LATENT_HEADS, LAYERS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_stack, is_window, last,
-                          nested, others, repeated, sizes_of, switched)
+from .config_keys import (LATENT_HEADS, LAYERS, POSITIONS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_stack, is_window, last,
+                          nested, others, repeated, sizes_of, switched, tokens_of)
 from .family_layers import asked_list, by_keys, folded, holds, put_numbers_of_layers, running, told
 from .formulas import Differs, Formulas
 from .merging import merged, numbers_of
@@ -68,15 +68,17 @@ class Class:
         self.tie_keys = self._tie_keys()
         self.ties = (False, True) if self.tie_keys else (None,)
         self.grouped = self.kv_key is not None and self.defaults[self.kv_key] not in (None, self.defaults.get(self.heads_key))
-        self.windows = [key for key, value in self.defaults.items() if key.startswith(self.text) and is_window(key) and is_size(key, value) and value > 0]
+        self.all_windows = [key for key, value in self.defaults.items() if key.startswith(self.text) and is_window(key) and is_size(key, value) and value > 0]
+        self.windows = self.all_windows  # those that matter to an implementation of attention
         heads = [self.defaults.get(self.text + key) for key in LATENT_HEADS]
         self.wide_values = None if None in heads else heads[0] == heads[1] + heads[2]
         self.defaults.update(self._unsaid())
         self.made = self._made()
         self.follows = self._follows()
         self.same = self._same()
-        self.reads_head_dim = self._reads_head_dim()
+        self.makes_head_dim, self.reads_head_dim = self._makes_head_dim(), self._reads_head_dim()
         self.roles = {}  # key -> "free", "symbol" or "fixed": the same in every document
+        self.small = {}  # key -> the size that a document's config has where not all can be small
         self.kept = set()  # keys that are recorded at the class's own value alone
         self.alike = {}  # key -> the other of a pair of sizes whose being equal decides which modules there are
         self.width_of_heads = None  # hidden_size / heads, where the class runs with its own alone
@@ -235,6 +237,8 @@ class Class:
         from .models import class_that_scores
 
         usual, *more = self._attentions()
+        if self.kv_key and not self._reads_groups():
+            self.kv_key, self.grouped = None, False
         self.alike = self._alike()
         rows = self._rows(usual, 1 if self.released or self.options.class_name else 2)
         for attention in more:
@@ -315,7 +319,8 @@ class Class:
 
     def _rows(self, attention, switches):
         """The documents of an implementation of attention, with so many switches; what a key is to one it need not be to another."""
-        self.options.attention, self.roles = attention, {}
+        self.options.attention, self.roles, self.small = attention, {}, {}
+        self.windows = self._windows()
         rows = []
         for grouped in (True, False) if self.kv_key else (False,):
             try:
@@ -324,6 +329,31 @@ class Class:
                 if grouped == self.grouped:
                     raise
         return rows + self._switched(rows[0]["fixed"], switches)
+
+    def _reads_groups(self):
+        """Whether it matters how many heads share keys."""
+        try:
+            first = Variant(self, True, self.ties[0], False, {})
+            documents = [self.of(dict(first.base, **{self.kv_key: count}), first.said)[0] for count in (1, first.base[self.heads_key])]
+        except Exception:
+            return True
+        return documents[0] != documents[1]
+
+    def _windows(self):
+        """The windows on whose two sides the class does something else; all of them where it does not run with its own sizes."""
+        def document(longer):
+            values = {key: 61 // tokens_of(key, first.base) if key == longer else 4099 for key in self.all_windows}
+            return self.of(dict(first.base, **values), first.said)[0]
+
+        self.windows = self.all_windows
+        if not self.all_windows:
+            return []
+        try:
+            first = Variant(self, self.grouped, self.ties[0], False, {})
+            within = document(None)
+            return [key for key in self.all_windows if document(key) != within]
+        except Exception:
+            return self.all_windows
 
     def usually_alike(self):
         """The sizes that decide by being alike, which are by the class's defaults."""
@@ -392,6 +422,17 @@ class Class:
 
         asked = set(self.follows) - {self.layers_key, *self.stacks} - self.made
         return {key: self.follows[key] for key in asked if not runs(key) and self.follows[key] not in asked}
+
+    def _makes_head_dim(self):
+        """Whether head_dim is what is turned of a head, another key's."""
+        turned = self.text + "qk_rope_head_dim"
+        if turned not in self.defaults:
+            return False
+        try:
+            own = [self.flat(self.config({turned: size})).get(self.text + "head_dim") for size in (16, 32)]
+        except Exception:
+            return True
+        return own[0] is None or own[0] != own[1]
 
     def _reads_head_dim(self):
         """Whether the class reads a head_dim that its config does not have by default."""
@@ -471,7 +512,7 @@ class Variant:
         base = dict(known.defaults)
         self.said = {key for key in base if key not in known.made and last(key) not in ("architectures", "dtype", "torch_dtype")}
         own_dim = known.text + "head_dim"
-        if known.text + "qk_rope_head_dim" in base:  # what is turned: the class makes head_dim of it
+        if known.makes_head_dim:
             self.said.discard(own_dim)
         if known.reads_head_dim:
             base[own_dim] = None
@@ -489,6 +530,10 @@ class Variant:
         error = self.known.error(small, self.said)
         if error is None:
             return small
+        if self.known.small:
+            before = self._with(self.base, {key: size for key, size in self.known.small.items() if size in sizes.get(key, ())})
+            if self.known.error(before, self.said) is None:
+                return before
         values = self.base
         if self.known.error(values, self.said) is not None:
             values = self._with(values, {key: found[0] for key, found in sizes.items() if values[key] is None})
@@ -499,6 +544,7 @@ class Variant:
         for key, found in sizes.items():
             tried = (self._with(values, {key: size}) for size in found)
             values = next((other for other in tried if self.known.error(other, self.said) is None), values)
+        self.known.small = {key: values[key] for key in sizes}
         return values
 
     def _with_part_turned(self, values):
@@ -514,7 +560,7 @@ class Variant:
         if key not in self.said or key == self.known.layers_key or key in self.known.stacks or key in self.known.kept or key in self.switched:
             return None
         if is_window(key) and is_size(key, value) and value > 0:
-            return (61,) if self.long else (4099,)
+            return (61 // tokens_of(key, self.base),) if self.long else (4099,)
         sizes = None if "multiple_of" in key else sizes_of(key)
         if value is None and (last(key) == "head_dim" or last(key) not in ROPE):
             return sizes
@@ -551,6 +597,7 @@ class Variant:
         counted = self._around(graph) != self._around(more[0])  # sizes that grow with the number of layers
         if counted:
             self.samples.append(self._sample_of_layers(graph, kinds_of, more, known.layers_key))
+        self._find_free()
         roles = {key: self._role(key) for key in sorted(self.base) if self._is_asked(key)}
         if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and not is_period(key)):
             return Variant(known, self.grouped, self.tied, self.long, self.switched, self.alike).row()
@@ -613,7 +660,8 @@ class Variant:
             row["heads"] = {"key": known.kv_key, "of": known.heads_key, "grouped": self.grouped}
         windows = [key for key in known.windows if key not in self.switched]
         if windows:
-            row.update(windows=windows, longer=self.long)
+            units = [tokens_of(key, self.base) for key in windows]
+            row.update(windows=[key if unit == 1 else "=%d*%s" % (unit, key) for key, unit in zip(windows, units)], longer=self.long)
         return row
 
     def _is_recorded_as_usual(self, fixed):
@@ -721,6 +769,21 @@ class Variant:
         if self._is_of_tower(changed):
             sample.document = document  # until what the key changes is known
         return sample
+
+    def _find_free(self):
+        """Roles of factors and lengths that change nothing: they are changed together, and by halves where some of them change something."""
+        known = self.known
+        keys = [key for key in sorted(self.base) if self._is_asked(key) and key not in known.roles and key not in known.kept and key not in self.switched]
+        known.roles.update((key, "free") for key in self._free_of([key for key in keys if isinstance(self.base[key], float) or last(key) in POSITIONS]))
+
+    def _free_of(self, keys):
+        if not keys:
+            return []
+        tried = ({key: others(key, self.base[key])[way] for key in keys} for way in (0, -1))
+        if all((sample := self._sample(changes)) is not None and sample.numbers == self.first.numbers for changes in tried):
+            return keys
+        half = len(keys) // 2
+        return self._free_of(keys[:half]) + self._free_of(keys[half:]) if half else []
 
     def _role(self, key):
         """What becomes of the document where `key` has another value; samples that show it are kept."""
