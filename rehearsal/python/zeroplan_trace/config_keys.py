@@ -62,6 +62,7 @@ RELEASED = {
     "bamba": ({"attn_layer_indices": [1, 3]},),
     "chameleon": ({"vocabulary_map": {"<image>": 8711}},),
     "dbrx": ({"attn_config.kv_n_heads": 8, "attn_config.clip_qkv": 8, "attn_config.rope_theta": 5e5, "ffn_config.ffn_hidden_size": 10752, "ffn_config.moe_num_experts": 16, "ffn_config.moe_top_k": 4},),
+    "deepseek_v4": ({"layer_types": ("sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"), "mlp_layer_types": ("hash_moe", "moe")},),
     "deberta-v2": ({}, {"relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True,  # v3
                         "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}),
     "exaone4": ({}, {"sliding_window": None, "sliding_window_pattern": None, "layer_types": ("full_attention",)}),  # 32B, 1.2B

@@ -6,6 +6,7 @@ A size that is no sum of products of symbols is a Problem, never an approximatio
 """
 
 import ast
+import collections
 import copy
 import inspect
 import itertools
@@ -17,7 +18,7 @@ from .config_keys import (LATENT_HEADS, LAYERS, POSITIONS, RELEASED, ROPE, ROPE_
                           nested, others, repeated, sizes_of, switched, tokens_of)
 from .family_layers import asked_list, by_keys, folded, holds, put_numbers_of_layers, running, told
 from .formulas import Differs, Formulas
-from .merging import merged, numbers_of
+from .merging import like, merged, numbers_of
 from .models import text_of
 from .problem import Problem
 from .spelling import spellings
@@ -30,6 +31,10 @@ class Sample:
 
     def __init__(self, values, changed, numbers):
         self.values, self.changed, self.numbers = values, changed, numbers
+
+
+# A variant's document with formulas, that at its base, the base, the sample in which all keys have other values, and what the keys are.
+Whole = collections.namedtuple("Whole", "document first base joint roles symbols more rope")
 
 
 class Class:
@@ -77,9 +82,10 @@ class Class:
         self.follows = self._follows()
         self.same = self._same()
         self.makes_head_dim, self.reads_head_dim = self._makes_head_dim(), self._reads_head_dim()
+        self.wholes = {}  # a variant without its ties -> Whole
         self.roles = {}  # key -> "free", "symbol" or "fixed": the same in every document
         self.small = {}  # key -> the size that a document's config has where not all can be small
-        self.kept = set()  # keys that are recorded at the class's own value alone
+        self.kept = self._share_of_head()  # keys that are recorded at the class's own value alone
         self.alike = {}  # key -> the other of a pair of sizes whose being equal decides which modules there are
         self.width_of_heads = None  # hidden_size / heads, where the class runs with its own alone
         self.of_towers = {}  # key of a tower that is not run -> what other values change, the same in every document
@@ -319,7 +325,7 @@ class Class:
 
     def _rows(self, attention, switches):
         """The documents of an implementation of attention, with so many switches; what a key is to one it need not be to another."""
-        self.options.attention, self.roles, self.small = attention, {}, {}
+        self.options.attention, self.roles, self.small, self.wholes = attention, {}, {}, {}
         self.windows = self._windows()
         rows = []
         for grouped in (True, False) if self.kv_key else (False,):
@@ -371,6 +377,7 @@ class Class:
         rows, usual, own = [], self.roles, (set(self.kept), self.width_of_heads)
         for count in range(1, most + 1):
             for chosen in itertools.combinations([(key, value) for key, values in ways.items() for value in values], count):
+                self.wholes = {}
                 # Another way reads keys that the usual one does not.
                 self.kept, self.width_of_heads = set(own[0]), own[1]
                 self.roles = dict(usual) if all(isinstance(value, bool) for _, value in chosen) else {}
@@ -423,16 +430,26 @@ class Class:
         asked = set(self.follows) - {self.layers_key, *self.stacks} - self.made
         return {key: self.follows[key] for key in asked if not runs(key) and self.follows[key] not in asked}
 
-    def _makes_head_dim(self):
-        """Whether head_dim is what is turned of a head, another key's."""
+    def _turned(self):
+        """What the class makes of another size of what is turned of a head: {key: the values at two sizes}; nothing where it makes no config of it."""
         turned = self.text + "qk_rope_head_dim"
         if turned not in self.defaults:
-            return False
+            return {}
         try:
-            own = [self.flat(self.config({turned: size})).get(self.text + "head_dim") for size in (16, 32)]
+            made = [self.flat(self.config({turned: size})) for size in (16, 32)]
         except Exception:
-            return True
-        return own[0] is None or own[0] != own[1]
+            return {}
+        return {key: (one, made[1].get(key)) for key, one in made[0].items()}
+
+    def _makes_head_dim(self):
+        """Whether head_dim is what is turned of a head, another key's."""
+        own = self._turned().get(self.text + "head_dim", (None, None))
+        return self.text + "qk_rope_head_dim" in self.defaults and (own[0] is None or own[0] != own[1])
+
+    def _share_of_head(self):
+        """The keys of which the class makes the share of a head that is turned: recorded at their own values."""
+        own = self._turned().get(self.text + "rope_parameters", (None, None))
+        return {self.text + key for key in ("head_dim", "qk_rope_head_dim")} if own[0] != own[1] and not self.makes_head_dim else set()
 
     def _reads_head_dim(self):
         """Whether the class reads a head_dim that its config does not have by default."""
@@ -588,39 +605,13 @@ class Variant:
 
     def row(self):
         known = self.known
-        document, self.shapes, config = known.of(self.base, self.said)
-        self.document = document
-        self.first = Sample(self.base, None, numbers_of(document, document))
-        graph, kinds_of = self._folded(document, config, self.base)
-        more = self._more_layers(running(graph))
-        self.samples = [self.first]
-        counted = self._around(graph) != self._around(more[0])  # sizes that grow with the number of layers
-        if counted:
-            self.samples.append(self._sample_of_layers(graph, kinds_of, more, known.layers_key))
-        self._find_free()
-        roles = {key: self._role(key) for key in sorted(self.base) if self._is_asked(key)}
-        if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and not is_period(key)):
+        self.document, self.shapes, config = known.of(self.base, self.said)
+        self.first = Sample(self.base, None, numbers_of(self.document, self.document))
+        whole = self._with_ties() or self._merged(config)
+        if whole is None:  # with a key more that is kept
             return Variant(known, self.grouped, self.tied, self.long, self.switched, self.alike).row()
-        symbols = [key for key, role in roles.items() if role == "symbol"] + [known.layers_key] * counted
-        width = known.text + "hidden_size"
-        if known.defaults.get(width) and roles.get(width, "free") == "free" and not known.width_of_heads:
-            raise Problem("sizes that follow %s" % width, "none", "")
-        self._add_joint([key for key, role in roles.items() if role != "fixed"])
-        if counted:
-            self._add_joint_of_layers(graph, kinds_of)
-        heads = [key for key in symbols if sizes_of(key) and "head" in key and "dim" not in key]
-        widths = [key for key in symbols if sizes_of(key) == sizes_of("hidden_size")]
-        rounded = [(size, unit) for unit in symbols if "multiple_of" in unit for size in symbols if sizes_of(size) == sizes_of("intermediate_size")]
-        tiles = [(side, key) for side in symbols for key in symbols if last(side) == "image_size" and last(key) == "patch_size"]
-        try:
-            of_all = merged(document, [sample.numbers for sample in self.samples], Formulas(self.samples, symbols, heads, widths, tiles, rounded).of)
-        except Differs as error:
-            of_towers = bool(known.text) and not any(key.startswith(known.text) for key in error.keys)
-            if not error.keys or len(error.keys) > 1 and not of_towers or any(key in known.kept or known.defaults.get(key) is None for key in error.keys):
-                raise Problem("sizes that are sums of products of the config's keys", str(error), "")
-            known.kept.update(error.keys)  # it is rounded, or cut at another size: the class's own value alone is recorded
-            return Variant(known, self.grouped, self.tied, self.long, self.switched, self.alike).row()
-        graph, _ = folded(of_all, known.flat(config), self.base, known.layers_key, known.stacks)
+        roles, symbols, more = whole.roles, whole.symbols, whole.more
+        graph, _ = folded(copy.deepcopy(whole.document), known.flat(config), self.base, known.layers_key, known.stacks)
         for key, stack in running(graph).items():
             stack["rules"] = by_keys([rule for rule in stack["rules"] if holds(rule, more[1][key], *more[2:4], more[3][key])])
             if not stack["rules"]:
@@ -641,7 +632,7 @@ class Variant:
                                      *([known.text + "tie_word_embeddings"] if known.text and ties else [])]),
             "graph": graph,
             "lists": self._lists(known.flat(config), running(graph)),
-            "rope": self._rope(),
+            "rope": whole.rope,
         }
         row["fixed"].update({key: "=" + other for key, other in self.same.items()})
         if unlike := {key: other for key, other in known.alike.items() if key not in self.alike}:
@@ -663,6 +654,65 @@ class Variant:
             units = [tokens_of(key, self.base) for key in windows]
             row.update(windows=[key if unit == 1 else "=%d*%s" % (unit, key) for key, unit in zip(windows, units)], longer=self.long)
         return row
+
+    def _merged(self, config):
+        """The document with formulas; None where a key must be kept at the class's own value that was not."""
+        known = self.known
+        graph, kinds_of = self._folded(self.document, config, self.base)
+        more = self._more_layers(running(graph))
+        self.samples = [self.first]
+        counted = self._around(graph) != self._around(more[0])  # sizes that grow with the number of layers
+        if counted:
+            self.samples.append(self._sample_of_layers(graph, kinds_of, more, known.layers_key))
+        self._find_free()
+        roles = {key: self._role(key) for key in sorted(self.base) if self._is_asked(key)}
+        if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and not is_period(key)):
+            return None
+        symbols = [key for key, role in roles.items() if role == "symbol"] + [known.layers_key] * counted
+        width = known.text + "hidden_size"
+        if known.defaults.get(width) and roles.get(width, "free") == "free" and not known.width_of_heads:
+            raise Problem("sizes that follow %s" % width, "none", "")
+        self._add_joint([key for key, role in roles.items() if role != "fixed"])
+        joint = self.samples[-1]
+        if counted:
+            self._add_joint_of_layers(graph, kinds_of)
+        try:
+            of_all = merged(self.document, [sample.numbers for sample in self.samples], self._formulas(symbols).of)
+        except Differs as error:
+            of_towers = bool(known.text) and not any(key.startswith(known.text) for key in error.keys)
+            if not error.keys or len(error.keys) > 1 and not of_towers or any(key in known.kept or known.defaults.get(key) is None for key in error.keys):
+                raise Problem("sizes that are sums of products of the config's keys", str(error), "")
+            known.kept.update(error.keys)  # it is rounded, or cut at another size: the class's own value alone is recorded
+            return None
+        whole = Whole(of_all, self.document, self.base, joint, roles, symbols, more, self._rope())
+        known.wholes[self._but_ties()] = whole
+        return whole
+
+    def _formulas(self, symbols):
+        heads = [key for key in symbols if sizes_of(key) and "head" in key and "dim" not in key]
+        widths = [key for key in symbols if sizes_of(key) == sizes_of("hidden_size")]
+        rounded = [(size, unit) for unit in symbols if "multiple_of" in unit for size in symbols if sizes_of(size) == sizes_of("intermediate_size")]
+        tiles = [(side, key) for side in symbols for key in symbols if last(side) == "image_size" and last(key) == "patch_size"]
+        return Formulas(self.samples, symbols, heads, widths, tiles, rounded)
+
+    def _but_ties(self):
+        return json.dumps([self.known.options.attention, self.grouped, self.long, self.switched, self.alike], sort_keys=True)
+
+    def _with_ties(self):
+        """The document with the formulas of the one whose embeddings are tied in the other way, where all else is the same in both, and in one config in which all
+        keys have other values; None: there is no such document."""
+        known = self.known
+        whole = known.wholes.get(self._but_ties())
+        if whole is None or any(value != whole.base[key] for key, value in self.base.items() if key not in known.tie_keys):
+            return None
+        try:
+            document, places = like(whole.document, whole.first, self.document)
+        except Differs:
+            return None
+        joint = self._sample({key: value for key, value in whole.joint.values.items() if value != whole.base[key]}, at=4)
+        if joint is None or joint.numbers != tuple(whole.joint.numbers[place] for place in places):
+            return None
+        return whole._replace(document=document)
 
     def _is_recorded_as_usual(self, fixed):
         """Whether sizes that are fixed have the class's own values; those that do not are kept at them from now on."""
@@ -686,7 +736,7 @@ class Variant:
         for key in sorted({name for rule in rules for key in rule["by"] if (name := asked_list(key))}):
             usual = [known.list_without(key, {count: number}) for number in (layers, layers + 1, layers + 3)]
             row = {}
-            for first, length in itertools.product(range(3), range(1, layers // 2 + 1)) if needed else ():
+            for first, length in itertools.product(range(4), range(1, layers // 2 + 1)) if needed else ():
                 cycle = usual[0][first:first + length]
                 if cycle and all(len(one) >= layers and one[:first] == usual[0][:first] and
                                  all(value == cycle[i % length] for i, value in enumerate(one[first:])) for one in usual):

@@ -59,3 +59,38 @@ def merged(first, rows, formula):
             raise Differs("%s at %s" % (error, _said(path)), error.keys)
 
     return made(first, ())
+
+
+def like(document, first, other):
+    """Another document with the formulas of `document`, which is the first with formulas, and where each of its numbers stands among those of the first. They
+    may differ in parts without numbers; else Differs."""
+    places = []
+
+    def counted(value):
+        if isinstance(value, (dict, list)):
+            return sum(map(counted, value.values() if isinstance(value, dict) else value))
+        return 1 if _is_number(value) else 0
+
+    def made(formula, own, value, at, path):
+        """The value with formulas; its first number is the first document's of that place."""
+        if isinstance(own, dict) and isinstance(value, dict) and own.keys() == value.keys():
+            result = {}
+            for key, inner in own.items():
+                result[key] = made(formula[key], inner, value[key], at, (path, key))
+                at += counted(inner)
+            return result
+        if isinstance(own, list) and isinstance(value, list) and len(own) == len(value):
+            result = []
+            for i, inner in enumerate(own):
+                result.append(made(formula[i], inner, value[i], at, (path, i)))
+                at += counted(inner)
+            return result
+        if own == value and type(own) is type(value):
+            if _is_number(own):
+                places.append(at)
+            return formula
+        if counted(value):
+            raise Differs("%s has other numbers" % _said(path))
+        return value
+
+    return made(document, first, other, 0, ()), places
