@@ -135,7 +135,7 @@ std::int64_t tokens_of_a_key(const Json& config) {
   const Json* type = config.find("model_type");
   constexpr std::int64_t kOfDeepseekV4 = 4;
   return type != nullptr && type->is_string() && type->as_string() == "deepseek_v4" ? kOfDeepseekV4
-                                                                                     : 1;
+                                                                                    : 1;
 }
 
 }  // namespace

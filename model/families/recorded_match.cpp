@@ -95,6 +95,7 @@ class Match {
                               &Match::wide_values,
                               &Match::width,
                               &Match::head_dim,
+                              &Match::wide_heads,
                               &Match::lists,
                               &Match::rotary,
                               &Match::fixed}) {
@@ -229,6 +230,26 @@ class Match {
                        values_.said(values_.of_text("qk_rope_head_dim")) != nullptr;
     if (known || values_.size(key) == values_.share_of_a_head()) return std::nullopt;
     return NotRecorded{key, phrase("hidden_size / num_attention_heads")};
+  }
+
+  // Heads that a fused kernel shares keys of are at most 256 wide (sdpa_attention.py
+  // use_gqa_in_sdpa of transformers 5): those of others are repeated.
+  std::optional<NotRecorded> wide_heads() const {
+    constexpr std::int64_t kWidest = 256;
+    const Json *attention = document_.find("graph")->find("attention"),
+               *wide = document_.find("wide_heads"), *heads = document_.find("heads");
+    const bool shares = heads != nullptr && heads->find("grouped")->as_boolean();
+    if (!shares || (attention != nullptr && attention->as_string() != "sdpa")) return std::nullopt;
+    for (const std::string_view name : {"head_dim", "global_head_dim"}) {
+      const std::string key = values_.of_text(name);
+      const auto size = values_.size(key);
+      const bool recorded =
+          wide != nullptr && std::ranges::find(wide->items(), Json(key)) != wide->items().end();
+      if (!size || (*size > kWidest) == recorded) continue;
+      return NotRecorded{
+          key, recorded ? phrase("more than {}", kWidest) : phrase("{} at most", kWidest)};
+    }
+    return std::nullopt;
   }
 
   std::optional<NotRecorded> lists() const {

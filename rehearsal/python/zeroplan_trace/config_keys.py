@@ -32,6 +32,7 @@ SIZES = (
     (("patch_size",), (14, 28, 42)),
     (("image_size",), (672, 1344, 2016)),
 )
+WIDEST, _WIDE = 256, (272, 304, 336)  # heads
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "layers")
 _OTHER_LAYERS = (*LAYERS, "depth")  # of configs inside a config
 _STACKS = re.compile("(num_)?(encoder|decoder)_(num_)?(hidden_)?layers")  # two stacks in one config
@@ -141,6 +142,11 @@ def sizes_of(key):
     return None
 
 
+def wide_sizes_of(key, value):
+    """sizes_of() a key that has this value: of wide heads other wide ones."""
+    return _WIDE if is_wide(key, value) and sizes_of(key) else sizes_of(key)
+
+
 def is_size(key, value):
     return isinstance(value, int) and not isinstance(value, bool) and not is_name(key)
 
@@ -149,6 +155,11 @@ def is_stack(key, text):
     """Whether a key is a number of layers; `text`: what keys of the text model begin with, which has one such key besides those of two stacks."""
     of_another = "." in key and not key.startswith(text or ".")
     return _STACKS.fullmatch(last(key)) is not None or of_another and last(key) in _OTHER_LAYERS
+
+
+def is_wide(key, value):
+    """Whether heads are too wide for a fused kernel that shares keys: their keys are repeated (sdpa_attention.py use_gqa_in_sdpa)."""
+    return last(key).endswith("head_dim") and isinstance(value, int) and value > WIDEST
 
 
 def is_first(key):
@@ -188,7 +199,7 @@ def others(key, value):
     if isinstance(value, bool):
         return [not value]
     if is_size(key, value):
-        sizes = sizes_of(key)
+        sizes = wide_sizes_of(key, value)
         if is_window(key):
             return [value + 6, value + 10]
         if sizes and value == sizes[0]:

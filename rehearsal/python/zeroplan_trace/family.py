@@ -15,7 +15,7 @@ import random
 import re
 
 from .config_keys import (LATENT_HEADS, LAYERS, POSITIONS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_stack, is_window, last,
-                          nested, others, repeated, sizes_of, switched, tokens_of)
+                          is_wide, nested, others, repeated, sizes_of, switched, tokens_of, wide_sizes_of)
 from .family_layers import asked_list, by_keys, folded, holds, put_numbers_of_layers, running, told
 from .formulas import Differs, Formulas
 from .merging import like, merged, numbers_of
@@ -547,6 +547,8 @@ class Variant:
         error = self.known.error(small, self.said)
         if error is None:
             return small
+        self.base = self._with(self.base, {key: found[0] for key, found in sizes.items() if is_window(key)})  # which sequences are within, or not
+        sizes = {key: found for key, found in sizes.items() if not is_window(key)}
         if self.known.small:
             before = self._with(self.base, {key: size for key, size in self.known.small.items() if size in sizes.get(key, ())})
             if self.known.error(before, self.said) is None:
@@ -578,7 +580,7 @@ class Variant:
             return None
         if is_window(key) and is_size(key, value) and value > 0:
             return (61 // tokens_of(key, self.base),) if self.long else (4099,)
-        sizes = None if "multiple_of" in key else sizes_of(key)
+        sizes = None if "multiple_of" in key else wide_sizes_of(key, value)
         if value is None and (last(key) == "head_dim" or last(key) not in ROPE):
             return sizes
         if not is_size(key, value):
@@ -647,6 +649,8 @@ class Variant:
         if known.text:
             row["text"] = known.text
             row["fixed"].update({key: known.defaults[key] for key in known.chosen_types})
+        if wide := [key for key, value in self.base.items() if key.startswith(known.text) and is_wide(key, value)]:
+            row["wide_heads"] = wide
         if known.kv_key:
             row["heads"] = {"key": known.kv_key, "of": known.heads_key, "grouped": self.grouped}
         windows = [key for key in known.windows if key not in self.switched]

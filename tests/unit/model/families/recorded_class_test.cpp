@@ -402,16 +402,32 @@ TEST_CASE("a window may be said in keys that stand for several tokens each") {
   Json of_keys = family();
   of_keys["documents"].items().front()["windows"] = json(R"(["=4*window"])");
   const auto found = [&](std::int64_t sequence) {
-    return read_recorded(of_keys,
-                         "test",
-                         json(R"({"kv": 2, "window": 25})"),
-                         ModelUse{.sequence_length = sequence});
+    return read_recorded(
+        of_keys, "test", json(R"({"kv": 2, "window": 25})"), ModelUse{.sequence_length = sequence});
   };
   CHECK(found(99).document);
   CHECK(found(99).lengths.contains(99));
   CHECK_FALSE(found(99).lengths.contains(100));
   CHECK_FALSE(found(100).document);
   CHECK(found(100).key == "window");
+}
+
+TEST_CASE("wide heads have documents of their own where a fused kernel would share keys") {
+  Json wide = family();
+  Json& document = wide["documents"].items().front();
+  document["defaults"]["head_dim"] = 512;
+  const auto key = [&](const std::string& config) {
+    const RecordedClass found =
+        read_recorded(wide, "test", json(config), ModelUse{.sequence_length = 99});
+    return found.document ? "" : found.key + ": " + found.expected.english();
+  };
+  CHECK(key(R"({"kv": 2, "head_dim": 256})").empty());
+  CHECK(key(R"({"kv": 2, "head_dim": 257})") == "head_dim: 256 at most");
+  document["wide_heads"] = json(R"(["head_dim"])");
+  CHECK(key(R"({"kv": 2})").empty());
+  CHECK(key(R"({"kv": 2, "head_dim": 256})") == "head_dim: more than 256");
+  document["graph"]["attention"] = "eager";
+  CHECK(key(R"({"kv": 2, "head_dim": 256})").empty());
 }
 
 TEST_CASE("kinds of layers may be said by numbers, or by how many come first") {
