@@ -242,6 +242,8 @@ class Match {
     if (!shares || (attention != nullptr && attention->as_string() != "sdpa")) return std::nullopt;
     for (const std::string_view name : {"head_dim", "global_head_dim"}) {
       const std::string key = values_.of_text(name);
+      const bool fixed = document_.find("fixed")->find(key) != nullptr;
+      if (!fixed && document_.find("defaults")->find(key) == nullptr) continue;
       const auto size = values_.size(key);
       const bool recorded =
           wide != nullptr && std::ranges::find(wide->items(), Json(key)) != wide->items().end();
