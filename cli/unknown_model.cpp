@@ -124,17 +124,32 @@ std::optional<TracedModel> traced_model_of(const Scenario& scenario,
       said->value, said->origin.file, model_use_of(scenario, ExpertLayout::modules), log, words);
 }
 
+// How many tokens a key of an indexer stands for: in DeepSeek-V4's layers that choose among
+// compressed ones, by its config or by the class's default (configuration_deepseek_v4.py of 5.17).
+std::int64_t tokens_of_a_key(const Json& config) {
+  const Json* rates = config.find("compress_rates");
+  const Json* own = rates != nullptr && rates->is_object()
+                        ? rates->find("compressed_sparse_attention")
+                        : config.find("compress_rate_csa");
+  if (own != nullptr && own->is_integer() && own->as_integer() > 0) return own->as_integer();
+  const Json* type = config.find("model_type");
+  constexpr std::int64_t kOfDeepseekV4 = 4;
+  return type != nullptr && type->is_string() && type->as_string() == "deepseek_v4" ? kOfDeepseekV4
+                                                                                    : 1;
+}
+
 }  // namespace
 
 void stay_between_windows(rehearsal::TraceRequest& request,
                           const Json& config,
                           std::int64_t sequence) {
   for (const auto& [key, value] : config.members()) {
+    const bool chosen = key == "index_topk";  // so many keys for each query, or all there are
     const bool window = key.find("window") != std::string::npos || key == "attention_chunk_size" ||
                         key == "local_attention";
     if (value.is_object()) stay_between_windows(request, value, sequence);
-    if (!window || !value.is_integer() || value.as_integer() <= 0) continue;
-    const std::int64_t size = value.as_integer();
+    if (!(window || chosen) || !value.is_integer() || value.as_integer() <= 0) continue;
+    const std::int64_t size = value.as_integer() * (chosen ? tokens_of_a_key(config) : 1);
     if (size <= sequence) {  // as long as a window: with its mask
       request.longer_than = std::max(request.longer_than, size - 1);
     } else if (request.at_most == 0 || size <= request.at_most) {

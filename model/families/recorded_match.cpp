@@ -95,6 +95,7 @@ class Match {
                               &Match::wide_values,
                               &Match::width,
                               &Match::head_dim,
+                              &Match::wide_heads,
                               &Match::lists,
                               &Match::rotary,
                               &Match::fixed}) {
@@ -114,7 +115,7 @@ class Match {
     if (windows == nullptr) return range;
     const bool longer = document_.find("longer")->as_boolean();
     for (const Json& key : windows->items()) {
-      const std::int64_t window = values_.size(key.as_string()).value_or(0);
+      const std::int64_t window = values_.sum(key.as_string()).value_or(0);
       if (longer) {
         range.shortest = std::max(range.shortest, window);
       } else {
@@ -182,9 +183,10 @@ class Match {
     const Json* windows = document_.find("windows");
     if (windows == nullptr) return std::nullopt;
     for (const Json& key : windows->items()) {
-      const auto window = values_.size(key.as_string());
+      const std::string& said = key.as_string();
+      const auto window = values_.sum(said);
       if (!window || (sequence_ >= *window) != document_.find("longer")->as_boolean()) {
-        return NotRecorded{key.as_string(),
+        return NotRecorded{said.substr(said.find('*') + 1),
                            phrase("windows that all sequences are within, or as long as")};
       }
     }
@@ -228,6 +230,28 @@ class Match {
                        values_.said(values_.of_text("qk_rope_head_dim")) != nullptr;
     if (known || values_.size(key) == values_.share_of_a_head()) return std::nullopt;
     return NotRecorded{key, phrase("hidden_size / num_attention_heads")};
+  }
+
+  // Heads that a fused kernel shares keys of are at most 256 wide (sdpa_attention.py
+  // use_gqa_in_sdpa of transformers 5): those of others are repeated.
+  std::optional<NotRecorded> wide_heads() const {
+    constexpr std::int64_t kWidest = 256;
+    const Json *attention = document_.find("graph")->find("attention"),
+               *wide = document_.find("wide_heads"), *heads = document_.find("heads");
+    const bool shares = heads != nullptr && heads->find("grouped")->as_boolean();
+    if (!shares || (attention != nullptr && attention->as_string() != "sdpa")) return std::nullopt;
+    for (const std::string_view name : {"head_dim", "global_head_dim"}) {
+      const std::string key = values_.of_text(name);
+      const bool fixed = document_.find("fixed")->find(key) != nullptr;
+      if (!fixed && document_.find("defaults")->find(key) == nullptr) continue;
+      const auto size = values_.size(key);
+      const bool recorded =
+          wide != nullptr && std::ranges::find(wide->items(), Json(key)) != wide->items().end();
+      if (!size || (*size > kWidest) == recorded) continue;
+      return NotRecorded{
+          key, recorded ? phrase("more than {}", kWidest) : phrase("{} at most", kWidest)};
+    }
+    return std::nullopt;
   }
 
   std::optional<NotRecorded> lists() const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <numeric>
+#include <vector>
 
 namespace zeroplan {
 namespace {
@@ -118,6 +119,8 @@ Json number(std::string_view formula, const RecordedValues& values) {
   return Json(static_cast<double>(found->above) / static_cast<double>(found->below));
 }
 
+constexpr std::int64_t kMostLayers = 1024;
+
 bool is_formula(const Json& value) {
   return value.is_string() && !value.as_string().empty() &&
          (value.as_string().front() == '=' || value.as_string().front() == '~');
@@ -133,7 +136,34 @@ Json split(std::string_view text, std::string_view between) {
   }
 }
 
-// A list of layers' kinds as a config says it: by its key, by another name of it, or as a text.
+// The kinds of as many layers as the config says, by a list that has a number for each ("numbers":
+// it may go on) or by how many are of one kind before those of another ("first").
+std::optional<Json> kinds_by_numbers(const Json& config, const Json& how) {
+  const Json* layers = how.find("layers");
+  const Json* count = layers == nullptr ? nullptr : config.find(layers->as_string());
+  if (count == nullptr || !count->is_integer()) return std::nullopt;
+  const std::int64_t most = std::clamp<std::int64_t>(count->as_integer(), 0, kMostLayers);
+  const Json* key = how.find("numbers");
+  const Json* numbers = key == nullptr ? nullptr : config.find(key->as_string());
+  Json kinds = Json::array();
+  if (numbers != nullptr && numbers->is_array()) {
+    for (const Json& number : numbers->items()) {
+      if (static_cast<std::int64_t>(kinds.items().size()) < most) kinds.push_back(number.dump());
+    }
+    return kinds;
+  }
+  const Json* first = how.find("first");
+  const Json* of_first = first == nullptr ? nullptr : config.find(first->find("by")->as_string());
+  if (of_first == nullptr || !of_first->is_integer()) return std::nullopt;
+  const std::vector<Json>& names = first->find("kinds")->items();
+  for (std::int64_t i = 0; i < most; ++i) {
+    kinds.push_back(names[i < of_first->as_integer() ? 0 : 1]);
+  }
+  return kinds;
+}
+
+// A list of layers' kinds as a config says it: by its key, by another name of it, as numbers, or as
+// a text.
 Json said_kinds(const Json& family, const Json& config, const std::string& key, const Json& how) {
   std::vector<std::string> names{key};
   if (const Json* aliases = family.find("aliases")) {
@@ -149,6 +179,7 @@ Json said_kinds(const Json& family, const Json& config, const std::string& key, 
       return split(list->as_string(), between->as_string());
     }
   }
+  if (std::optional<Json> kinds = kinds_by_numbers(config, how)) return *std::move(kinds);
   const Json* letters = how.find("letters");
   const Json* text = letters == nullptr ? nullptr : config.find(letters->as_string());
   if (text == nullptr || !text->is_string()) return {};
@@ -239,6 +270,12 @@ std::optional<std::int64_t> RecordedValues::size(std::string_view key) const {
   }
   if (value == nullptr || !value->is_integer() || value->as_integer() < 0) return std::nullopt;
   return value->as_integer();
+}
+
+std::optional<std::int64_t> RecordedValues::sum(std::string_view said) const {
+  if (!said.starts_with('=')) return size(said);
+  const std::optional<Share> found = Formula(said.substr(1), *this).value();
+  return found && found->below == 1 ? std::optional(found->above) : std::nullopt;
 }
 
 std::optional<std::int64_t> RecordedValues::share_of_a_head() const {

@@ -25,6 +25,8 @@ class RecordedValues {
   const Json* said(std::string_view key) const;
   const Json* find(std::string_view key) const;
   std::optional<std::int64_t> size(std::string_view key) const;
+  // The size of a key, or a whole number by "=" and a formula.
+  std::optional<std::int64_t> sum(std::string_view said) const;
   // The value of another key where a document says "=KEY".
   const Json* resolved(const Json* value) const;
 

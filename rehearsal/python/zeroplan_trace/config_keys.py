@@ -32,10 +32,13 @@ SIZES = (
     (("patch_size",), (14, 28, 42)),
     (("image_size",), (672, 1344, 2016)),
 )
+WIDEST, _WIDE = 256, (272, 304, 336)  # heads
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "layers")
 _OTHER_LAYERS = (*LAYERS, "depth")  # of configs inside a config
 _STACKS = re.compile("(num_)?(encoder|decoder)_(num_)?(hidden_)?layers")  # two stacks in one config
 _WINDOWS = ("window", "attention_chunk_size")
+_CHOSEN = "index_topk"  # of an indexer: so many keys for each query, or all where there are fewer
+_CHOSEN_OF = ("compress_rates", "compressed_sparse_attention")  # where an entry of the indexer stands for so many tokens
 _FIRST = ("first_k_dense", "num_dense_layers", "moe_layer_start_index", "dense_layers")
 _PERIODS = ("interval", "pattern", "_step", "layer_freq", "every_n", "attention_frequency")
 # Keys that name no size and no operation.
@@ -60,6 +63,7 @@ RELEASED = {
     "bamba": ({"attn_layer_indices": [1, 3]},),
     "chameleon": ({"vocabulary_map": {"<image>": 8711}},),
     "dbrx": ({"attn_config.kv_n_heads": 8, "attn_config.clip_qkv": 8, "attn_config.rope_theta": 5e5, "ffn_config.ffn_hidden_size": 10752, "ffn_config.moe_num_experts": 16, "ffn_config.moe_top_k": 4},),
+    "deepseek_v4": ({"layer_types": ("sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"), "mlp_layer_types": ("hash_moe", "moe")},),
     "deberta-v2": ({}, {"relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True,  # v3
                         "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}),
     "exaone4": ({}, {"sliding_window": None, "sliding_window_pattern": None, "layer_types": ("full_attention",)}),  # 32B, 1.2B
@@ -73,7 +77,8 @@ RELEASED = {
     "qwen3_omni_moe_thinker": ({"vision_start_token_id": 151652, "vision_end_token_id": 151653},),
     "step3p7": ({"text_config.sliding_window": 512},),
     "xmod": ({"default_language": "en_XX"},),
-    "gemma4": ({}, *({"text_config." + key: value for key, value in text.items()} for text in _GEMMA4)),
+    "gemma4": ({}, *({_VISION: "gemma4_vision", "vision_config.standardize": True, **{"text_config." + key: value for key, value in text.items()}}
+                     for text in _GEMMA4)),
     "gemma4_text": _GEMMA4,
     "fast_vlm": ({"vision_config.hidden_size": 3072},),
     "granite4_vision": ({"text_config.attention_multiplier": 0.0078125, "text_config.embedding_multiplier": 12.0, "text_config.residual_multiplier": 0.22,
@@ -137,6 +142,11 @@ def sizes_of(key):
     return None
 
 
+def wide_sizes_of(key, value):
+    """sizes_of() a key that has this value: of wide heads other wide ones."""
+    return _WIDE if is_wide(key, value) and sizes_of(key) else sizes_of(key)
+
+
 def is_size(key, value):
     return isinstance(value, int) and not isinstance(value, bool) and not is_name(key)
 
@@ -147,12 +157,23 @@ def is_stack(key, text):
     return _STACKS.fullmatch(last(key)) is not None or of_another and last(key) in _OTHER_LAYERS
 
 
+def is_wide(key, value):
+    """Whether heads are too wide for a fused kernel that shares keys: their keys are repeated (sdpa_attention.py use_gqa_in_sdpa)."""
+    return last(key).endswith("head_dim") and isinstance(value, int) and value > WIDEST
+
+
 def is_first(key):
     return any(name in key for name in _FIRST)
 
 
 def is_window(key):
-    return any(name in key for name in _WINDOWS) and "layers" not in key and not is_period(key)
+    return last(key) == _CHOSEN or any(name in key for name in _WINDOWS) and "layers" not in key and not is_period(key)
+
+
+def tokens_of(key, config):
+    """How many tokens a window's unit is."""
+    rates, kind = _CHOSEN_OF
+    return (config.get(rates) or {}).get(kind, 1) if last(key) == _CHOSEN else 1
 
 
 def is_name(key):
@@ -178,7 +199,7 @@ def others(key, value):
     if isinstance(value, bool):
         return [not value]
     if is_size(key, value):
-        sizes = sizes_of(key)
+        sizes = wide_sizes_of(key, value)
         if is_window(key):
             return [value + 6, value + 10]
         if sizes and value == sizes[0]:

@@ -31,14 +31,19 @@ def _freeze(model, patterns):
             raise Problem("names of parameters or modules to freeze", pattern, "a name, or a pattern such as model.visual.*")
 
 
+_WHOLE = 128  # tokens: chunks and what a class compresses are whole in sequences of so many
+
+
 def _usual_sequences(shape, options):
     positions = shape.get("positions", 0) or options.longer_than + 1024  # at its full length a table of positions is not cut
     longest = min(positions, options.at_most + 1) if options.at_most else positions
     room = longest - options.longer_than
     if room < 8:
         raise Problem("a model with more than %d positions, which its images take" % options.longer_than, "%d" % longest, "fewer images, or smaller ones")
-    steps = (128, 256, 512) if room > 512 else (room // 8, room // 4, room // 2)
-    return tuple(options.longer_than + step for step in steps)
+    begin = -(-options.longer_than // _WHOLE) * _WHOLE
+    if longest - begin > 512:
+        return tuple(begin + step for step in (128, 256, 512))
+    return tuple(options.longer_than + room // share for share in (8, 4, 2))
 
 
 def _record_all(traced, points):

@@ -6,6 +6,7 @@ A size that is no sum of products of symbols is a Problem, never an approximatio
 """
 
 import ast
+import collections
 import copy
 import inspect
 import itertools
@@ -13,10 +14,11 @@ import json
 import random
 import re
 
-from .config_keys import (LATENT_HEADS, LAYERS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_stack, is_window, last,
-                          nested, others, repeated, sizes_of, switched)
+from .config_keys import (LATENT_HEADS, LAYERS, POSITIONS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_stack, is_window, last,
+                          is_wide, nested, others, repeated, sizes_of, switched, tokens_of, wide_sizes_of)
 from .family_layers import asked_list, by_keys, folded, holds, put_numbers_of_layers, running, told
 from .formulas import Differs, Formulas
+from .merging import like, merged, numbers_of
 from .models import text_of
 from .problem import Problem
 from .spelling import spellings
@@ -24,44 +26,15 @@ from .spelling import spellings
 _SEQUENCES = (128, 256, 512)
 
 
-def _is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _merged(values, formulas, path=""):
-    """One document for all: `formulas` says what a number is that differs."""
-    first = values[0]
-    if all(isinstance(value, dict) for value in values):
-        if any(value.keys() != first.keys() for value in values):
-            raise Differs("%s has other members" % path)
-        return {key: _merged([value[key] for value in values], formulas, "%s/%s" % (path, key)) for key in first}
-    if all(isinstance(value, list) for value in values):
-        if any(len(value) != len(first) for value in values):
-            raise Differs("%s has another length" % path)
-        return [_merged([value[i] for value in values], formulas, "%s/%d" % (path, i)) for i in range(len(first))]
-    if all(value == first and type(value) is type(first) for value in values):
-        return first
-    if all(_is_number(value) for value in values):
-        try:
-            return formulas(values)
-        except Differs as error:
-            raise Differs("%s at %s" % (error, path), error.keys)
-    raise Differs("%s is %s, and %s" % (path, str(first)[:60], next(str(v)[:60] for v in values if v != first)))
-
-
-def _same_structure(a, b):
-    try:
-        _merged([a, b], lambda _: 0)
-        return True
-    except Differs:
-        return False
-
-
 class Sample:
-    """A config and the class's document at it; `changed`: the one key in which it is not the first."""
+    """A config and the numbers of the class's document at it; `changed`: the one key in which it is not the first."""
 
-    def __init__(self, values, changed, document):
-        self.values, self.changed, self.document = values, changed, document
+    def __init__(self, values, changed, numbers):
+        self.values, self.changed, self.numbers = values, changed, numbers
+
+
+# A variant's document with formulas, that at its base, the base, the sample in which all keys have other values, and what the keys are.
+Whole = collections.namedtuple("Whole", "document first base joint roles symbols more rope")
 
 
 class Class:
@@ -100,16 +73,19 @@ class Class:
         self.tie_keys = self._tie_keys()
         self.ties = (False, True) if self.tie_keys else (None,)
         self.grouped = self.kv_key is not None and self.defaults[self.kv_key] not in (None, self.defaults.get(self.heads_key))
-        self.windows = [key for key, value in self.defaults.items() if key.startswith(self.text) and is_window(key) and is_size(key, value) and value > 0]
+        self.all_windows = [key for key, value in self.defaults.items() if key.startswith(self.text) and is_window(key) and is_size(key, value) and value > 0]
+        self.windows = self.all_windows  # those that matter to an implementation of attention
         heads = [self.defaults.get(self.text + key) for key in LATENT_HEADS]
         self.wide_values = None if None in heads else heads[0] == heads[1] + heads[2]
         self.defaults.update(self._unsaid())
         self.made = self._made()
         self.follows = self._follows()
         self.same = self._same()
-        self.reads_head_dim = self._reads_head_dim()
+        self.makes_head_dim, self.reads_head_dim = self._makes_head_dim(), self._reads_head_dim()
+        self.wholes = {}  # a variant without its ties -> Whole
         self.roles = {}  # key -> "free", "symbol" or "fixed": the same in every document
-        self.kept = set()  # keys that are recorded at the class's own value alone
+        self.small = {}  # key -> the size that a document's config has where not all can be small
+        self.kept = self._share_of_head()  # keys that are recorded at the class's own value alone
         self.alike = {}  # key -> the other of a pair of sizes whose being equal decides which modules there are
         self.width_of_heads = None  # hidden_size / heads, where the class runs with its own alone
         self.of_towers = {}  # key of a tower that is not run -> what other values change, the same in every document
@@ -267,6 +243,8 @@ class Class:
         from .models import class_that_scores
 
         usual, *more = self._attentions()
+        if self.kv_key and not self._reads_groups():
+            self.kv_key, self.grouped = None, False
         self.alike = self._alike()
         rows = self._rows(usual, 1 if self.released or self.options.class_name else 2)
         for attention in more:
@@ -347,7 +325,8 @@ class Class:
 
     def _rows(self, attention, switches):
         """The documents of an implementation of attention, with so many switches; what a key is to one it need not be to another."""
-        self.options.attention, self.roles = attention, {}
+        self.options.attention, self.roles, self.small, self.wholes = attention, {}, {}, {}
+        self.windows = self._windows()
         rows = []
         for grouped in (True, False) if self.kv_key else (False,):
             try:
@@ -356,6 +335,31 @@ class Class:
                 if grouped == self.grouped:
                     raise
         return rows + self._switched(rows[0]["fixed"], switches)
+
+    def _reads_groups(self):
+        """Whether it matters how many heads share keys."""
+        try:
+            first = Variant(self, True, self.ties[0], False, {})
+            documents = [self.of(dict(first.base, **{self.kv_key: count}), first.said)[0] for count in (1, first.base[self.heads_key])]
+        except Exception:
+            return True
+        return documents[0] != documents[1]
+
+    def _windows(self):
+        """The windows on whose two sides the class does something else; all of them where it does not run with its own sizes."""
+        def document(longer):
+            values = {key: 61 // tokens_of(key, first.base) if key == longer else 4099 for key in self.all_windows}
+            return self.of(dict(first.base, **values), first.said)[0]
+
+        self.windows = self.all_windows
+        if not self.all_windows:
+            return []
+        try:
+            first = Variant(self, self.grouped, self.ties[0], False, {})
+            within = document(None)
+            return [key for key in self.all_windows if document(key) != within]
+        except Exception:
+            return self.all_windows
 
     def usually_alike(self):
         """The sizes that decide by being alike, which are by the class's defaults."""
@@ -373,6 +377,7 @@ class Class:
         rows, usual, own = [], self.roles, (set(self.kept), self.width_of_heads)
         for count in range(1, most + 1):
             for chosen in itertools.combinations([(key, value) for key, values in ways.items() for value in values], count):
+                self.wholes = {}
                 # Another way reads keys that the usual one does not.
                 self.kept, self.width_of_heads = set(own[0]), own[1]
                 self.roles = dict(usual) if all(isinstance(value, bool) for _, value in chosen) else {}
@@ -424,6 +429,27 @@ class Class:
 
         asked = set(self.follows) - {self.layers_key, *self.stacks} - self.made
         return {key: self.follows[key] for key in asked if not runs(key) and self.follows[key] not in asked}
+
+    def _turned(self):
+        """What the class makes of another size of what is turned of a head: {key: the values at two sizes}; nothing where it makes no config of it."""
+        turned = self.text + "qk_rope_head_dim"
+        if turned not in self.defaults:
+            return {}
+        try:
+            made = [self.flat(self.config({turned: size})) for size in (16, 32)]
+        except Exception:
+            return {}
+        return {key: (one, made[1].get(key)) for key, one in made[0].items()}
+
+    def _makes_head_dim(self):
+        """Whether head_dim is what is turned of a head, another key's."""
+        own = self._turned().get(self.text + "head_dim", (None, None))
+        return self.text + "qk_rope_head_dim" in self.defaults and (own[0] is None or own[0] != own[1])
+
+    def _share_of_head(self):
+        """The keys of which the class makes the share of a head that is turned: recorded at their own values."""
+        own = self._turned().get(self.text + "rope_parameters", (None, None))
+        return {self.text + key for key in ("head_dim", "qk_rope_head_dim")} if own[0] != own[1] and not self.makes_head_dim else set()
 
     def _reads_head_dim(self):
         """Whether the class reads a head_dim that its config does not have by default."""
@@ -503,7 +529,7 @@ class Variant:
         base = dict(known.defaults)
         self.said = {key for key in base if key not in known.made and last(key) not in ("architectures", "dtype", "torch_dtype")}
         own_dim = known.text + "head_dim"
-        if known.text + "qk_rope_head_dim" in base:  # what is turned: the class makes head_dim of it
+        if known.makes_head_dim:
             self.said.discard(own_dim)
         if known.reads_head_dim:
             base[own_dim] = None
@@ -521,6 +547,12 @@ class Variant:
         error = self.known.error(small, self.said)
         if error is None:
             return small
+        self.base = self._with(self.base, {key: found[0] for key, found in sizes.items() if is_window(key)})  # which sequences are within, or not
+        sizes = {key: found for key, found in sizes.items() if not is_window(key)}
+        if self.known.small:
+            before = self._with(self.base, {key: size for key, size in self.known.small.items() if size in sizes.get(key, ())})
+            if self.known.error(before, self.said) is None:
+                return before
         values = self.base
         if self.known.error(values, self.said) is not None:
             values = self._with(values, {key: found[0] for key, found in sizes.items() if values[key] is None})
@@ -531,6 +563,7 @@ class Variant:
         for key, found in sizes.items():
             tried = (self._with(values, {key: size}) for size in found)
             values = next((other for other in tried if self.known.error(other, self.said) is None), values)
+        self.known.small = {key: values[key] for key in sizes}
         return values
 
     def _with_part_turned(self, values):
@@ -546,8 +579,8 @@ class Variant:
         if key not in self.said or key == self.known.layers_key or key in self.known.stacks or key in self.known.kept or key in self.switched:
             return None
         if is_window(key) and is_size(key, value) and value > 0:
-            return (61,) if self.long else (4099,)
-        sizes = None if "multiple_of" in key else sizes_of(key)
+            return (61 // tokens_of(key, self.base),) if self.long else (4099,)
+        sizes = None if "multiple_of" in key else wide_sizes_of(key, value)
         if value is None and (last(key) == "head_dim" or last(key) not in ROPE):
             return sizes
         if not is_size(key, value):
@@ -574,37 +607,13 @@ class Variant:
 
     def row(self):
         known = self.known
-        document, self.shapes, config = known.of(self.base, self.said)
-        self.first = Sample(self.base, None, document)
-        graph, kinds_of = self._folded(document, config, self.base)
-        more = self._more_layers(running(graph))
-        self.samples = [self.first]
-        counted = self._around(graph) != self._around(more[0])  # sizes that grow with the number of layers
-        if counted:
-            self.samples.append(Sample(more[3], known.layers_key, self._as_first(graph, kinds_of, more)))
-        roles = {key: self._role(key) for key in sorted(self.base) if self._is_asked(key)}
-        if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and not is_period(key)):
+        self.document, self.shapes, config = known.of(self.base, self.said)
+        self.first = Sample(self.base, None, numbers_of(self.document, self.document))
+        whole = self._with_ties() or self._merged(config)
+        if whole is None:  # with a key more that is kept
             return Variant(known, self.grouped, self.tied, self.long, self.switched, self.alike).row()
-        symbols = [key for key, role in roles.items() if role == "symbol"] + [known.layers_key] * counted
-        width = known.text + "hidden_size"
-        if known.defaults.get(width) and roles.get(width, "free") == "free" and not known.width_of_heads:
-            raise Problem("sizes that follow %s" % width, "none", "")
-        self._add_joint([key for key, role in roles.items() if role != "fixed"])
-        if counted:
-            self._add_joint_of_layers(graph, kinds_of)
-        heads = [key for key in symbols if sizes_of(key) and "head" in key and "dim" not in key]
-        widths = [key for key in symbols if sizes_of(key) == sizes_of("hidden_size")]
-        rounded = [(size, unit) for unit in symbols if "multiple_of" in unit for size in symbols if sizes_of(size) == sizes_of("intermediate_size")]
-        tiles = [(side, key) for side in symbols for key in symbols if last(side) == "image_size" and last(key) == "patch_size"]
-        try:
-            merged = _merged([sample.document for sample in self.samples], Formulas(self.samples, symbols, heads, widths, tiles, rounded).of)
-        except Differs as error:
-            of_towers = bool(known.text) and not any(key.startswith(known.text) for key in error.keys)
-            if not error.keys or len(error.keys) > 1 and not of_towers or any(key in known.kept or known.defaults.get(key) is None for key in error.keys):
-                raise Problem("sizes that are sums of products of the config's keys", str(error), "")
-            known.kept.update(error.keys)  # it is rounded, or cut at another size: the class's own value alone is recorded
-            return Variant(known, self.grouped, self.tied, self.long, self.switched, self.alike).row()
-        graph, _ = folded(merged, known.flat(config), self.base, known.layers_key, known.stacks)
+        roles, symbols, more = whole.roles, whole.symbols, whole.more
+        graph, _ = folded(copy.deepcopy(whole.document), known.flat(config), self.base, known.layers_key, known.stacks)
         for key, stack in running(graph).items():
             stack["rules"] = by_keys([rule for rule in stack["rules"] if holds(rule, more[1][key], *more[2:4], more[3][key])])
             if not stack["rules"]:
@@ -625,7 +634,7 @@ class Variant:
                                      *([known.text + "tie_word_embeddings"] if known.text and ties else [])]),
             "graph": graph,
             "lists": self._lists(known.flat(config), running(graph)),
-            "rope": self._rope(),
+            "rope": whole.rope,
         }
         row["fixed"].update({key: "=" + other for key, other in self.same.items()})
         if unlike := {key: other for key, other in known.alike.items() if key not in self.alike}:
@@ -640,12 +649,74 @@ class Variant:
         if known.text:
             row["text"] = known.text
             row["fixed"].update({key: known.defaults[key] for key in known.chosen_types})
+        if wide := [key for key, value in self.base.items() if key.startswith(known.text) and is_wide(key, value)]:
+            row["wide_heads"] = wide
         if known.kv_key:
             row["heads"] = {"key": known.kv_key, "of": known.heads_key, "grouped": self.grouped}
         windows = [key for key in known.windows if key not in self.switched]
         if windows:
-            row.update(windows=windows, longer=self.long)
+            units = [tokens_of(key, self.base) for key in windows]
+            row.update(windows=[key if unit == 1 else "=%d*%s" % (unit, key) for key, unit in zip(windows, units)], longer=self.long)
         return row
+
+    def _merged(self, config):
+        """The document with formulas; None where a key must be kept at the class's own value that was not."""
+        known = self.known
+        graph, kinds_of = self._folded(self.document, config, self.base)
+        more = self._more_layers(running(graph))
+        self.samples = [self.first]
+        counted = self._around(graph) != self._around(more[0])  # sizes that grow with the number of layers
+        if counted:
+            self.samples.append(self._sample_of_layers(graph, kinds_of, more, known.layers_key))
+        self._find_free()
+        roles = {key: self._role(key) for key in sorted(self.base) if self._is_asked(key)}
+        if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and not is_period(key)):
+            return None
+        symbols = [key for key, role in roles.items() if role == "symbol"] + [known.layers_key] * counted
+        width = known.text + "hidden_size"
+        if known.defaults.get(width) and roles.get(width, "free") == "free" and not known.width_of_heads:
+            raise Problem("sizes that follow %s" % width, "none", "")
+        self._add_joint([key for key, role in roles.items() if role != "fixed"])
+        joint = self.samples[-1]
+        if counted:
+            self._add_joint_of_layers(graph, kinds_of)
+        try:
+            of_all = merged(self.document, [sample.numbers for sample in self.samples], self._formulas(symbols).of)
+        except Differs as error:
+            of_towers = bool(known.text) and not any(key.startswith(known.text) for key in error.keys)
+            if not error.keys or len(error.keys) > 1 and not of_towers or any(key in known.kept or known.defaults.get(key) is None for key in error.keys):
+                raise Problem("sizes that are sums of products of the config's keys", str(error), "")
+            known.kept.update(error.keys)  # it is rounded, or cut at another size: the class's own value alone is recorded
+            return None
+        whole = Whole(of_all, self.document, self.base, joint, roles, symbols, more, self._rope())
+        known.wholes[self._but_ties()] = whole
+        return whole
+
+    def _formulas(self, symbols):
+        heads = [key for key in symbols if sizes_of(key) and "head" in key and "dim" not in key]
+        widths = [key for key in symbols if sizes_of(key) == sizes_of("hidden_size")]
+        rounded = [(size, unit) for unit in symbols if "multiple_of" in unit for size in symbols if sizes_of(size) == sizes_of("intermediate_size")]
+        tiles = [(side, key) for side in symbols for key in symbols if last(side) == "image_size" and last(key) == "patch_size"]
+        return Formulas(self.samples, symbols, heads, widths, tiles, rounded)
+
+    def _but_ties(self):
+        return json.dumps([self.known.options.attention, self.grouped, self.long, self.switched, self.alike], sort_keys=True)
+
+    def _with_ties(self):
+        """The document with the formulas of the one whose embeddings are tied in the other way, where all else is the same in both, and in one config in which all
+        keys have other values; None: there is no such document."""
+        known = self.known
+        whole = known.wholes.get(self._but_ties())
+        if whole is None or any(value != whole.base[key] for key, value in self.base.items() if key not in known.tie_keys):
+            return None
+        try:
+            document, places = like(whole.document, whole.first, self.document)
+        except Differs:
+            return None
+        joint = self._sample({key: value for key, value in whole.joint.values.items() if value != whole.base[key]}, at=4)
+        if joint is None or joint.numbers != tuple(whole.joint.numbers[place] for place in places):
+            return None
+        return whole._replace(document=document)
 
     def _is_recorded_as_usual(self, fixed):
         """Whether sizes that are fixed have the class's own values; those that do not are kept at them from now on."""
@@ -669,7 +740,7 @@ class Variant:
         for key in sorted({name for rule in rules for key in rule["by"] if (name := asked_list(key))}):
             usual = [known.list_without(key, {count: number}) for number in (layers, layers + 1, layers + 3)]
             row = {}
-            for first, length in itertools.product(range(3), range(1, layers // 2 + 1)) if needed else ():
+            for first, length in itertools.product(range(4), range(1, layers // 2 + 1)) if needed else ():
                 cycle = usual[0][first:first + length]
                 if cycle and all(len(one) >= layers and one[:first] == usual[0][:first] and
                                  all(value == cycle[i % length] for i, value in enumerate(one[first:])) for one in usual):
@@ -700,7 +771,7 @@ class Variant:
     def _as_first(self, graph, kinds_of, more):
         """A document of more layers with as many as the first: one of each layer's kind in its place."""
         _, more_kinds, config, base, document = more
-        first, place = self.first.document, {}
+        first, place = self.document, {}
         for key, stack in running(graph).items():
             kinds = next((told(rule, config, base, base[key]) for rule in stack["rules"] if holds(rule, more_kinds[key], config, base, base[key])), [])
             if not set(kinds_of[key]) <= set(kinds):
@@ -725,11 +796,13 @@ class Variant:
     def _add_joint_of_layers(self, graph, kinds_of):
         """A sample in which there are more layers and all keys of another are as in it, too."""
         changes = {key: value for key, value in self.samples[-1].values.items() if value != self.base[key]}
-        more = self._more_layers(running(graph), changes)
-        sample = Sample(more[3], None, self._as_first(graph, kinds_of, more))
-        if not _same_structure(self.first.document, sample.document):
-            raise Problem("a class that runs with several keys changed at once, and more layers", self.known.options.family, "")
-        self.samples.append(sample)
+        self.samples.append(self._sample_of_layers(graph, kinds_of, self._more_layers(running(graph), changes), None))
+
+    def _sample_of_layers(self, graph, kinds_of, more, changed):
+        try:
+            return Sample(more[3], changed, numbers_of(self.document, self._as_first(graph, kinds_of, more)))
+        except Differs as error:
+            raise Problem("a class whose layers are the same where there are more", str(error), "")
 
     def _is_asked(self, key):
         known = self.known
@@ -744,9 +817,27 @@ class Variant:
         values = self._with(self.base, changes)
         try:
             document = self.known.of(values, self.said, None if at is None else self.shapes, at)[0]
+            sample = Sample(values, changed, numbers_of(self.document, document))
         except Exception:
             return None
-        return Sample(values, changed, document) if _same_structure(self.first.document, document) else None
+        if self._is_of_tower(changed):
+            sample.document = document  # until what the key changes is known
+        return sample
+
+    def _find_free(self):
+        """Roles of factors and lengths that change nothing: they are changed together, and by halves where some of them change something."""
+        known = self.known
+        keys = [key for key in sorted(self.base) if self._is_asked(key) and key not in known.roles and key not in known.kept and key not in self.switched]
+        known.roles.update((key, "free") for key in self._free_of([key for key in keys if isinstance(self.base[key], float) or last(key) in POSITIONS]))
+
+    def _free_of(self, keys):
+        if not keys:
+            return []
+        tried = ({key: others(key, self.base[key])[way] for key in keys} for way in (0, -1))
+        if all((sample := self._sample(changes)) is not None and sample.numbers == self.first.numbers for changes in tried):
+            return keys
+        half = len(keys) // 2
+        return self._free_of(keys[:half]) + self._free_of(keys[half:]) if half else []
 
     def _role(self, key):
         """What becomes of the document where `key` has another value; samples that show it are kept."""
@@ -765,21 +856,25 @@ class Variant:
             sample = self._sample({key: other}, key)
             if sample is None:
                 continue
-            same = sample.document == self.first.document
+            same = sample.numbers == self.first.numbers
             if not same or not is_known:  # of a size that is rounded one may be another
                 seen.append(sample)
             if len(seen) == wanted:
                 break
         if not seen:
             return "free" if same or self._is_overruled(key) else "fixed"
-        if all(sample.document == self.first.document for sample in seen):
+        if all(sample.numbers == self.first.numbers for sample in seen):
             return "free"
         if not is_size(key, self.base[key]):
             return "fixed"
-        self.samples.extend(seen)
-        if "." in key and not key.startswith(self.known.text) and key not in self.known.of_towers:
+        if self._is_of_tower(key):
             self._keep_changes(key, seen)
+        self.samples.extend(Sample(sample.values, sample.changed, sample.numbers) for sample in seen)
         return "symbol"
+
+    def _is_of_tower(self, key):
+        """Whether a key is of a tower, of which no document has yet shown what it changes."""
+        return key is not None and "." in key and not key.startswith(self.known.text) and key not in self.known.of_towers
 
     def _is_overruled(self, key):
         """Whether a config keeps its null, whatever it is told: another key decides."""
@@ -792,7 +887,7 @@ class Variant:
 
     def _keep_changes(self, key, samples):
         """What a key of a tower changes, where that is modules and buffers alone."""
-        first, kept = self.first.document, []
+        first, kept = self.document, []
         for sample in samples:
             if any(value != first[name] for name, value in sample.document.items() if name not in ("modules", "buffers")):
                 return
@@ -810,14 +905,17 @@ class Variant:
 
     def _changed(self, key, value, changes):
         """The sample, from what the key changed in another document; None where that has other rows."""
-        document = dict(self.first.document)
+        document = dict(self.document)
         for part, rows in changes.items():
             own = self._rows_of(document, part)
             if any(own.get(name) != before for name, (before, _) in rows.items()):
                 return None
             after = {name: rows[name][1] if name in rows else row for name, row in own.items()}
             document[part] = after if isinstance(document[part], dict) else list(after.values())
-        return Sample(dict(self.base, **{key: value}), key, document)
+        try:
+            return Sample(dict(self.base, **{key: value}), key, numbers_of(self.document, document))
+        except Differs:
+            return None
 
     def _add_joint(self, keys):
         """Samples in which all keys have other values, which the formulas must meet, too."""
@@ -844,7 +942,7 @@ class Variant:
             for part in changed.values() if nested else [changed]:
                 part.update(more, rope_type=sort)
             sample = self._sample({self.known.text + "rope_parameters": changed})
-            if sample is not None and sample.document == self.first.document:
+            if sample is not None and sample.numbers == self.first.numbers:
                 same.append(sort)
         named = said if nested else {"": said}
         shares = {name: part["partial_rotary_factor"] for name, part in named.items() if "partial_rotary_factor" in part}

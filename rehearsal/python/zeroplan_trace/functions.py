@@ -224,11 +224,16 @@ def _update_cache(recorder, func):
     return recorded
 
 
+@functools.lru_cache(maxsize=1)
+def _modules(_count):
+    """Those of transformers; asked anew where there are more modules."""
+    return [module for name, module in list(sys.modules.items()) if name.startswith(("transformers.models.", "transformers.integrations."))]
+
+
 @contextlib.contextmanager
 def named_functions(recorder, model):
     """What the classes of transformers call by a name of their module, or of the layer, is recorded as it is called."""
-    places = [module for name, module in list(sys.modules.items()) if name.startswith(("transformers.models.", "transformers.integrations."))]
-    places += list(model.modules())
+    places = [*_modules(len(sys.modules)), *model.modules()]
     cache = getattr(sys.modules.get("transformers.cache_utils"), "Cache", None)
     places += [cache] if cache is not None else []
     named = {"torch_" + DELTA_RULE: _delta_rule, DELTA_RULE: _delta_rule, "mamba2_chunk_scan": _chunk_scan,

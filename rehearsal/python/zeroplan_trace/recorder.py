@@ -17,7 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import real_numbers
 from .facts import facts_of
-from .where import program_line
+from .where import program_place
+
+_is_gone = torch.UntypedStorage._expired  # by the address of a weak reference: asked of every storage at every event
 
 
 class Row:
@@ -35,13 +37,14 @@ class Recorder:
         self.events = []  # ("enter", module, input) ("leave", module, output) ("op", dict) ("drop", [roots])
         self.names = {}  # number of a tensor -> ("parameter" | "buffer" | "input", name)
         self._storages = {}  # address -> (weak reference, number of the first tensor, on the host)
-        self._passing = {}  # addresses of storages that can go, the oldest first: the model holds its own while it runs
+        # address of a storage that can go -> its weak reference's, the oldest first: the model holds its own while it runs
+        self._passing = {}
         # address -> {(address, offset, sizes, strides, dtype): numbers, the newest last}
         self._places = collections.defaultdict(lambda: collections.defaultdict(list))
         self._saved = []  # numbers that autograd saved since the last operation
         self._last = None  # the operation before
         self.quiet = 0
-        self.lines = []  # of the program, one an event
+        self.places = []  # of the program, one an event
 
     # --- tensors
 
@@ -63,8 +66,9 @@ class Recorder:
             self.poll()
             known = None
         if known is None:
-            self._storages[key[0]] = (StorageWeakRef(tensor.untyped_storage()), number, host)
-            self._passing[key[0]] = None
+            weak = StorageWeakRef(tensor.untyped_storage())
+            self._storages[key[0]] = (weak, number, host)
+            self._passing[key[0]] = weak.cdata
             root = number
         else:
             root = known[1]
@@ -102,11 +106,11 @@ class Recorder:
 
     def _add(self, event):
         self.events.append(event)
-        self.lines.append(program_line())
+        self.places.append(program_place())
 
     def poll(self):
         """Notes the storages that went since the last event."""
-        gone = [address for address in self._passing if self._storages[address][0].expired()]
+        gone = [address for address, weak in self._passing.items() if _is_gone(weak)]
         if not gone:
             return
         roots = []
@@ -216,8 +220,9 @@ class Dispatch(TorchDispatchMode):
             del kwargs["device"]
             if kwargs.get("dtype") in (None, inputs[0].dtype):
                 return inputs[0]
-        known = [tensor for tensor in inputs if recorder.number(tensor) is not None]
-        unknown = [tensor for tensor in inputs if recorder.number(tensor) is None]
+        known, unknown = [], []
+        for tensor in inputs:
+            (unknown if recorder.number(tensor) is None else known).append(tensor)
         host = all(recorder.on_host(tensor) or tensor.device.type == "cpu" and not recorder.storage_known(tensor) for tensor in inputs)
         wants_gpu = real_numbers.goes_to_gpu(kwargs, inputs)
         saves = recorder.take_saved()

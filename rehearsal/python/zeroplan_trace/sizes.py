@@ -59,6 +59,10 @@ def _what(event):
     return event[1]["op"] if event[0] == "op" else event[0]
 
 
+def _line(place):
+    return ":".join(map(str, place))
+
+
 def _same(a, b):
     if a[0] != b[0]:
         return False
@@ -74,8 +78,8 @@ def check_same_events(grid, recorders):
         for i, (a, b) in enumerate(zip(first.events, other.events)):
             if not _same(a, b):
                 raise DependsOnSize(
-                    "batch %d, sequence %d: %s at %s" % (*grid.points[0], _what(a), first.lines[i])
-                    + "; batch %d, sequence %d: %s at %s" % (*point, _what(b), other.lines[i])
+                    "batch %d, sequence %d: %s at %s" % (*grid.points[0], _what(a), _line(first.places[i]))
+                    + "; batch %d, sequence %d: %s at %s" % (*point, _what(b), _line(other.places[i]))
                 )
         if len(first.events) != len(other.events):
             raise DependsOnSize("%d operations and events at batch %d, sequence %d, %d at batch %d, sequence %d" % (
@@ -106,19 +110,30 @@ def shapes_like(point, recorder, like):
     basis = (1, batch, sequence, batch * sequence)
     if len(recorder.rows) != len(like):
         raise DependsOnSize("%d tensors, and %d" % (len(recorder.rows), len(like)))
-    shapes = []
+    shapes, multiples = [], {}
     for row, known in zip(recorder.rows, like):
         if len(row.shape) != len(known):
             raise DependsOnSize("a tensor of %d sizes, and one of %d" % (len(row.shape), len(known)))
         shape = []
         for value, formula in zip(row.shape, known):
             if isinstance(formula, list):
-                share = Fraction(value) / sum(Fraction(factor) * size for factor, size in zip(formula, basis))
-                formula = [Fraction(factor) * share for factor in formula]
-                if sum(factor != 0 for factor in formula) > 1 and any(factor.denominator != 1 for factor in formula):
+                key = value, *formula
+                if key not in multiples:
+                    multiples[key] = _multiple(value, formula, basis)
+                value = multiples[key]
+                if value is None:
                     return None
-                shape.append([_number(factor) for factor in formula])
-            else:
-                shape.append(value)
+            shape.append(value)
         shapes.append(shape)
     return shapes
+
+
+def _multiple(value, formula, basis):
+    """The formula times the share that gives the value; None where a sum would have factors that are not whole."""
+    share = Fraction(value) / sum(Fraction(factor) * size for factor, size in zip(formula, basis))
+    if share == 1:
+        return formula
+    factors = [Fraction(factor) * share for factor in formula]
+    if sum(factor != 0 for factor in factors) > 1 and any(factor.denominator != 1 for factor in factors):
+        return None
+    return [_number(factor) for factor in factors]

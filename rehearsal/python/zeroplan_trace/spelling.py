@@ -21,6 +21,11 @@ the values of a list that is one text."""
         for text, letters in _letters(known, key):
             row["letters"] = text
             row["words"].update(letters)
+        for numbers, kinds_of in _numbers(known, key):
+            row.update(numbers=numbers, layers=known.layers_key)
+            row["words"].update(kinds_of)
+        for first in _first(known, key):
+            row.update(first=first, layers=known.layers_key)
         if _is_counted(known):
             row["count"] = known.layers_key
         if row != {"words": {}}:
@@ -55,6 +60,30 @@ def _older_words(known, key):
     words = getattr(configuration_utils, "_LEGACY_LAYER_TYPE_REMAP", {})
     kinds = {word: _kind(known, key, {key: [word] * _LAYERS}) for word in words}
     return {word: kind for word, kind in kinds.items() if kind not in (None, word)}
+
+
+def _other_names(known):
+    """Keys that the class takes and keeps nowhere."""
+    names = re.findall(r'kwargs\.pop\("(\w+)"', inspect.getsource(known.config_class))
+    return [name for name in names if name not in known.defaults]
+
+
+def _numbers(known, key):
+    """Lists that have a number for each layer's kind: one that stands in the code of the class's configs."""
+    numbers = sorted({int(word) for word in re.findall(r"\b\d+\b", inspect.getsource(inspect.getmodule(known.config_class)))})
+    for name in _other_names(known):
+        kinds = {str(number): _kind(known, key, {name: [number] * _LAYERS}) for number in numbers}
+        if len(set(kinds.values()) - {None}) > 1:
+            yield name, {number: kind for number, kind in kinds.items() if kind is not None}
+
+
+def _first(known, key):
+    """Numbers of layers that are of one kind, before those of another."""
+    for name in _other_names(known):
+        lists = [known.list_without(key, {known.layers_key: _LAYERS, name: count}) for count in range(_LAYERS + 1)]
+        kinds = lists[-1][:1] + lists[0][:1]
+        if len(set(kinds)) == 2 and all(kind == kinds[:1] * count + kinds[1:] * (_LAYERS - count) for count, kind in enumerate(lists)):
+            yield {"by": name, "kinds": kinds}
 
 
 def _letters(known, key):

@@ -7,7 +7,8 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _TORCH = None
 
 
-def program_line():
+def program_place():
+    """The file and the line, or nothing."""
     global _TORCH
     if _TORCH is None:
         import torch
@@ -17,6 +18,6 @@ def program_line():
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(_HERE) and not file.startswith(_TORCH):
-            return "%s:%d" % (file, frame.f_lineno)
+            return file, frame.f_lineno
         frame = frame.f_back
-    return ""
+    return ()

@@ -398,6 +398,66 @@ TEST_CASE("a document is of the sequences on its side of the windows") {
   CHECK_FALSE(within.contains(100));
 }
 
+TEST_CASE("a window may be said in keys that stand for several tokens each") {
+  Json of_keys = family();
+  of_keys["documents"].items().front()["windows"] = json(R"(["=4*window"])");
+  const auto found = [&](std::int64_t sequence) {
+    return read_recorded(
+        of_keys, "test", json(R"({"kv": 2, "window": 25})"), ModelUse{.sequence_length = sequence});
+  };
+  CHECK(found(99).document);
+  CHECK(found(99).lengths.contains(99));
+  CHECK_FALSE(found(99).lengths.contains(100));
+  CHECK_FALSE(found(100).document);
+  CHECK(found(100).key == "window");
+}
+
+TEST_CASE("wide heads have documents of their own where a fused kernel would share keys") {
+  Json wide = family();
+  Json& document = wide["documents"].items().front();
+  document["defaults"]["head_dim"] = 512;
+  const auto key = [&](const std::string& config) {
+    const RecordedClass found =
+        read_recorded(wide, "test", json(config), ModelUse{.sequence_length = 99});
+    return found.document ? "" : found.key + ": " + found.expected.english();
+  };
+  CHECK(key(R"({"kv": 2, "head_dim": 256})").empty());
+  CHECK(key(R"({"kv": 2, "head_dim": 257})") == "head_dim: 256 at most");
+  document["wide_heads"] = json(R"(["head_dim"])");
+  CHECK(key(R"({"kv": 2})").empty());
+  CHECK(key(R"({"kv": 2, "head_dim": 256})") == "head_dim: more than 256");
+  document["graph"]["attention"] = "eager";
+  CHECK(key(R"({"kv": 2, "head_dim": 256})").empty());
+}
+
+TEST_CASE("kinds of layers may be said by numbers, or by how many come first") {
+  Json said = family();
+  said["documents"].items().front()["graph"]["layers"]["rules"] =
+      json(R"([{"by": ["types"], "values": [[["one"], 0], [["two"], 1]]}])");
+  const auto types = [&](const std::string& how, const std::string& config) {
+    said["spelling"] = json(R"({"types": )" + how + "}");
+    const RecordedClass found =
+        read_recorded(said, "test", json(config), ModelUse{.sequence_length = 99});
+    std::string text;
+    if (!found.document) return found.key;
+    for (const Json& row : found.document->find("modules")->items()) {
+      if (const Json* type = row.find("type")) text += type->as_string() + " ";
+    }
+    return text;
+  };
+  const std::string numbers =
+      R"({"words": {"0": "one", "128": "two"}, "numbers": "ratios", "layers": "depth"})";
+  // The list goes on after the layers of the model.
+  CHECK(types(numbers, R"({"kv": 2, "depth": 2, "ratios": [128, 0, 0]})") == "Two One M ");
+  CHECK(types(numbers, R"({"kv": 2, "depth": 2, "ratios": [128, 4]})") == "types");
+  CHECK(types(numbers, R"({"kv": 2, "depth": 2, "ratios": [0, 0], "types": ["two", "two"]})") ==
+        "Two Two ");
+  const std::string first =
+      R"({"words": {}, "first": {"by": "hashed", "kinds": ["two", "one"]}, "layers": "depth"})";
+  CHECK(types(first, R"({"kv": 2, "depth": 3, "hashed": 1})") == "Two One M One M ");
+  CHECK(types(first, R"({"kv": 2, "depth": 1, "hashed": 3})") == "Two ");
+}
+
 // The value of a key, which may be of a config inside the config.
 Json& place(Json& config, const std::string& key) {
   const std::size_t dot = key.find('.');
