@@ -69,6 +69,7 @@ Json lora_settings(Tool tool, const Json& said, bool four_bits, Meaning& meaning
     meaning.assumed.push_back(phrase("lora_rank 8: {}'s default", own_name(tool)));
   }
   if (const Json* dropout = said.find("dropout")) settings["dropout"] = *dropout;
+  if (const Json* upcast = said.find("upcast")) settings["upcast"] = *upcast;
   add_targets(tool, said.find("targets"), settings);
   if (four_bits) add_quantization(tool, said, settings, meaning);
   return settings;
@@ -82,6 +83,12 @@ void finish_adapters(Tool tool, const SaidParts& said, Meaning& meaning) {
   if (method.empty() && adapts_by_default(tool) && said.last) {
     method = "lora";
     meaning.assumed.emplace_back(lora_by_default(tool));
+  }
+  if (method.empty() && said.last) {
+    meaning.assumed.push_back(
+        phrase("{} without a word for adapters (use_peft, adapter): full fine-tuning, as the "
+               "program trains then",
+               said.last->name));
   }
   if (method.empty() || meaning.scenario.find(ScenarioKey::method) != nullptr) return;
   const Origin origin{said.last->file, said.last->name};

@@ -22,17 +22,29 @@ namespace {
 void freeze_parts(Meaning& meaning) {
   const ExplicitValue* method = meaning.scenario.find(ScenarioKey::method);
   const bool full = method != nullptr && method->value == Json("full");
-  if (!meaning.flags.contains(ScenarioKey::images) || !full) return;
+  if (!full) {
+    const bool trains = meaning.freezes_tower == false || meaning.freezes_projector == false;
+    if (trains) {
+      meaning.assumed.emplace_back(
+          "adapters stand beside the layers of the text alone: those that the tool puts on a tower "
+          "or a projector that it does not freeze are not planned");
+    }
+    return;
+  }
+  const bool images = meaning.flags.contains(ScenarioKey::images);
   const bool usual = meaning.tool == Tool::llama_factory || meaning.tool == Tool::swift;
   std::string names;
-  if (meaning.freezes_tower.value_or(usual)) names = "vision";
+  // Whether the model has such parts is not known here.
+  const std::string where_any = images ? "" : "?";
+  if (meaning.freezes_tower.value_or(usual)) names = "vision" + where_any;
   if (meaning.freezes_projector.value_or(usual))
-    names += names.empty() ? "projector" : ",projector";
+    names += (names.empty() ? "projector" : ",projector") + where_any;
   if (names.empty()) return;
   const bool said = meaning.freezes_tower && meaning.freezes_projector;
-  meaning.assume(ScenarioKey::freeze,
-                 names,
-                 said ? "" : "--freeze vision,projector: the tool's default, where nobody says it");
+  meaning.assume(
+      ScenarioKey::freeze,
+      names,
+      said || !images ? "" : "--freeze vision,projector: the tool's default, where nobody says it");
 }
 
 }  // namespace

@@ -340,32 +340,22 @@ class MeaningReader {
     return cpu ? set(ScenarioKey::load_device, "cpu", setting) : Became{Use::taken};
   }
 
-  // The text model alone is planned: a tower that is frozen adds its weights, one that is trained
-  // more than that.
+  // Kept for freeze_parts (defaults.cpp); adapters stand on the text alone.
   Became vision(const Setting& setting) {
     const bool language = setting.name.find("language") != std::string::npos ||
                           setting.name.find("llm") != std::string::npos;
-    if (!language && meaning_.flags.contains(ScenarioKey::images)) {
-      const bool joins = setting.name.find("projector") != std::string::npos ||
-                         setting.name.find("aligner") != std::string::npos;
-      (joins ? meaning_.freezes_projector : meaning_.freezes_tower) = is_on(setting.value);
-      return {Use::taken, std::string(info(ScenarioKey::freeze).flag)};
-    }
-    if (is_on(setting.value) == language) {
+    if (language && is_on(setting.value)) {
       throw InputError({setting.file,
                         origin_of(setting).pointer,
                         "a training that is planned",
-                        language ? "a language model that is frozen beside its tower"
-                                 : "a vision tower that is trained",
-                        "--images plans the tower, too, of full fine-tuning"});
+                        "a language model that is frozen beside its tower",
+                        "--freeze names what does not train, of full fine-tuning"});
     }
-    const Phrase without =
-        "the vision tower and what joins it are left out: the text model alone is planned";
-    const std::vector<Phrase>& known = meaning_.assumed;
-    if (std::find(known.begin(), known.end(), without) == known.end()) {
-      meaning_.assumed.push_back(without);
-    }
-    return {Use::taken};
+    if (language) return {Use::taken};
+    const bool joins = setting.name.find("projector") != std::string::npos ||
+                       setting.name.find("aligner") != std::string::npos;
+    (joins ? meaning_.freezes_projector : meaning_.freezes_tower) = is_on(setting.value);
+    return {Use::taken, std::string(info(ScenarioKey::freeze).flag)};
   }
 
   // Of swift and LLaMA-Factory: who makes the bits of quant_bits.

@@ -39,6 +39,9 @@ void refuse_unplanned(const Setting& setting, Tool tool) {
   if (rlhf && text != "dpo" && text != "kto" && text != "grpo") {
     refuse(setting, setting.name + " " + text);
   }
+  if (setting.name == "plugins" && text.find("cut_cross_entropy") != std::string::npos) {
+    refuse(setting, "Cut Cross Entropy");
+  }
   const bool stage = setting.name == "stage" && tool == Tool::llama_factory;
   const bool trained_stage = text == "sft" || text == "pt" || text == "dpo" || text == "kto";
   if (stage && !trained_stage) refuse(setting, phrase("the stage {}", in_quotes(text)));

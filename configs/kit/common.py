@@ -355,6 +355,17 @@ def adapters_of(model, workload):
                       target_modules=lora.get("targets") or None, task_type=kind)
 
 
+def upcast(model, settings):
+    """What the plan has in fp32 beside a frozen model: norms, or all that is not in four bits."""
+    wanted = settings.get("upcast", "none")
+    for module in model.modules() if wanted != "none" else []:
+        if wanted == "norms" and "norm" not in type(module).__name__.lower():
+            continue
+        for parameter in module.parameters(recurse=False):
+            if parameter.dtype in (torch.float16, torch.bfloat16) and type(parameter).__name__ != "Params4bit":
+                parameter.data = parameter.data.float()
+
+
 def with_adapters(model, workload):
     settings = adapters_of(model, workload)
     if settings is None:
@@ -362,6 +373,7 @@ def with_adapters(model, workload):
     from peft import get_peft_model
 
     lora = lora_of(workload)
+    upcast(model, lora)
     if workload["activation_checkpointing"] != "none":
         model.enable_input_require_grads()
     # DeepSpeed casts adapters as its release does; elsewhere peft from 0.12 on makes them fp32 unless it is told not to.

@@ -35,8 +35,12 @@ struct NamedPart {
 constexpr std::array kParts = {NamedPart{"vision", Part::tower},
                                NamedPart{"projector", Part::projector}};
 
+// "vision?": where there is one.
+bool may_lack(std::string_view said) { return said.ends_with('?'); }
+
 // The part that users call so; null where `said` names no part.
 const NamedPart* part_named(std::string_view said) {
+  if (may_lack(said)) said.remove_suffix(1);
   const auto found = std::find_if(
       kParts.begin(), kParts.end(), [&](const NamedPart& part) { return part.name == said; });
   return found == kParts.end() ? nullptr : &*found;
@@ -125,7 +129,7 @@ void freeze(Model& model, std::string_view said, const Diagnostic& where) {
       parameter.trainable = false;
       found = true;
     }
-    if (found) continue;
+    if (found || (may_lack(name) && part_named(name) != nullptr)) continue;
     throw InputError(Diagnostic{
         where.file,
         where.pointer,

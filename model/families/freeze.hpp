@@ -12,6 +12,7 @@ namespace zeroplan {
 // `said`: names with commas between them, each of which is
 //   vision      the towers for images and sound, without what joins them to the text
 //   projector   what joins them (projectors, mergers, connectors, resamplers)
+//   vision?, projector?   the same where the model has one
 //   a module or a parameter, or a pattern of its name with *
 // Throws InputError, at the place of `where`, for a name that no parameter has, and where nothing
 // is left to train.

@@ -1,6 +1,7 @@
 // --from: files of other tools as scenarios.
 #include "foreign/from_file.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -13,6 +14,8 @@
 #include "foreign/shell.hpp"
 #include "foreign/yaml.hpp"
 #include "foreign/yaml_scalar.hpp"
+#include "model/plan/plan.hpp"
+#include "model/plan/scenario_reader.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/yaml.hpp"
 
@@ -480,6 +483,45 @@ TEST_CASE("a loop of DeepSpeed's own keeps the batch of its ds_config") {
   CHECK(said(meaning, ScenarioKey::micro_batch_size).empty());
 }
 
+TEST_CASE("a tower that a tool freezes is frozen where the model has one") {
+  Files files;
+  const auto frozen = [&](const std::string& lines) {
+    const std::string text =
+        "model_name_or_path: a/b\ntemplate: x\nstage: sft\nfinetuning_type: full\n" + lines;
+    return said(foreign::read_from(files.add("lf.yaml", text)), ScenarioKey::freeze);
+  };
+  CHECK(frozen("") == "vision?,projector?");  // LLaMA-Factory's default
+  CHECK(frozen("freeze_vision_tower: false\n") == "projector?");
+  CHECK(frozen("freeze_vision_tower: false\nfreeze_multi_modal_projector: false\n").empty());
+  const auto trained = [](const char* model) {
+    const Plan plan = resolve(parse_scenario(
+        parse_json(std::string(R"({"model":")") + model +
+                       R"(","cluster":"8xA100-80G","workload":{"freeze":"vision?,projector?"}})",
+                   "s.json")
+            .root,
+        "s.json"));
+    return std::count_if(plan.model->parameters.begin(),
+                         plan.model->parameters.end(),
+                         [](const Parameter& one) { return one.trainable; });
+  };
+  CHECK(trained("qwen2.5-0.5b") == 290);
+  CHECK(trained("qwen2.5-vl-7b") == 339);
+}
+
+TEST_CASE("upcast_layernorm keeps norms in fp32; settings of adapters alone switch none on") {
+  Files files;
+  const auto meaning = [&](const std::string& text) {
+    return foreign::read_from(files.add("a.yaml", text));
+  };
+  const foreign::Meaning lora = meaning(
+      "model_name_or_path: a/b\ntemplate: x\nfinetuning_type: lora\nupcast_layernorm: true\n");
+  CHECK(said(lora, ScenarioKey::method).find(R"("upcast":"norms")") != std::string::npos);
+  const foreign::Meaning full = meaning("model_name_or_path: a/b\noutput_dir: o\nlora_r: 64\n");
+  CHECK(said(full, ScenarioKey::method).empty());
+  CHECK(foreign::describe(full).english().find("lora_r without a word for adapters") !=
+        std::string::npos);
+}
+
 TEST_CASE("what is not planned is refused at its line") {
   Files files;
   struct Case {
@@ -495,7 +537,11 @@ TEST_CASE("what is not planned is refused at its line") {
        "quantization_bit"},
       {R"({"output_dir": "o", "per_device_train_batch_size": "many"})",
        "per_device_train_batch_size"},
-      {R"({"output_dir": "o", "optim": "paged_lion_8bit"})", "optim"}};
+      {R"({"output_dir": "o", "optim": "paged_lion_8bit"})", "optim"},
+      {R"({"model_name_or_path": "a/b", "template": "x", "use_muon": true})", "use_muon"},
+      {R"({"base_model": "a/b", "plugins": ["axolotl.integrations.cut_cross_entropy.X"]})",
+       "plugins"},
+      {R"({"base_model": "a/b", "sequence_parallel_degree": 8})", "sequence_parallel_degree"}};
   for (const Case& one : cases) {
     INFO(one.text);
     const InputError error = refused(files.add("a.json", one.text));

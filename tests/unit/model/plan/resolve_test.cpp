@@ -353,23 +353,21 @@ TEST_CASE("kernels of linear attention are for models that have it") {
   CHECK(contains(dense.warnings, "linear_attention"));
 }
 
-TEST_CASE(
-    "a user's ds_config without a section for 16 bits trains in fp32 under the Trainer, too") {
-  const auto planned = [](const char* ds_config, const char* precision, const char* said_in) {
+TEST_CASE("to a ds_config without a section accelerate adds that of the Trainer's argument") {
+  const auto planned = [](const char* ds_config, const char* precision, const char* frontend) {
     Scenario said = seven_b("{}");
     said.set(ScenarioKey::ds_config, parse_json(ds_config, "ds.json").root, {"ds.json", ""});
-    if (precision != nullptr) said.set(ScenarioKey::precision, precision, {said_in, ""});
-    return resolve(said);
+    said.set(ScenarioKey::frontend, frontend, {"command line", ""});
+    if (precision != nullptr) said.set(ScenarioKey::precision, precision, {"train.yaml", ""});
+    return resolve(said).workload.precision;
   };
   const char* silent = R"({"zero_optimization":{"stage":2}})";
   const char* filled = R"({"zero_optimization":{"stage":2},"bf16":{"enabled":"auto"}})";
-  const Plan alone = planned(silent, nullptr, "");
-  CHECK(alone.workload.precision == Precision::fp32);
-  CHECK(contains(alone.warnings, "neither a bf16 nor an fp16 section"));
-  CHECK(planned(filled, nullptr, "").workload.precision == Precision::bf16);
-  // The Trainer's argument fills nothing in; a flag of the planner writes the section.
-  CHECK(planned(silent, "bf16", "train.yaml").workload.precision == Precision::fp32);
-  CHECK(planned(silent, "bf16", "command line").workload.precision == Precision::bf16);
+  CHECK(planned(silent, nullptr, "hf-trainer") == Precision::bf16);
+  CHECK(planned(silent, "fp16", "hf-trainer") == Precision::fp16);
+  CHECK(planned(filled, nullptr, "hf-trainer") == Precision::bf16);
+  // In a loop of one's own DeepSpeed asks nothing else.
+  CHECK(planned(silent, nullptr, "native") == Precision::fp32);
 }
 
 TEST_CASE("four-bit weights are whole on each GPU before they are sharded, by engine and release") {
