@@ -205,14 +205,23 @@ Upcast upcast_of_trainer(const Plan& plan) {
 // What DeepSpeed makes 16 bits again, FSDP cannot flatten beside them.
 void check_upcast(Resolver& r) {
   const Plan& plan = r.plan;
-  if (plan.workload.engine == TrainingEngine::fsdp) {
+  const Upcast upcast = plan.workload.lora.upcast;
+  if (plan.workload.implementation != Implementation::hf) {
+    r.problem(place_of(r, "upcast"),
+              "none: peft prepares models of transformers",
+              name(kUpcastNames, upcast));
+  } else if (plan.workload.engine == TrainingEngine::fsdp) {
     r.problem(place_of(r, "upcast"),
               "none under FSDP, whose units are of one format",
-              name(kUpcastNames, plan.workload.lora.upcast));
+              name(kUpcastNames, upcast));
   } else if (casts_everything(plan)) {
     r.warn(phrase("upcast {}: without effect, DeepSpeed makes the whole module {} again",
-                  name(kUpcastNames, plan.workload.lora.upcast),
+                  name(kUpcastNames, upcast),
                   name(kPrecisionNames, plan.workload.precision)));
+  } else if (upcast == Upcast::norms && !plan.workload.lora.autocast) {
+    r.warn(
+        "upcast norms without autocast: the last norm gives fp32 to a head in 16 bits, whose "
+        "product PyTorch refuses");
   }
 }
 

@@ -189,6 +189,10 @@ TEST_CASE("what of a frozen model is fp32 is said, or follows from TRL's release
                  .method = "qlora",
                  .cluster = "2xA100-80G"})
             .find("none under FSDP") != std::string::npos);
+  const Plan plain = plan_of({.more = R"(,"upcast":"norms")", .method = "qlora"});
+  CHECK(std::any_of(plain.warnings.begin(), plain.warnings.end(), [](const Phrase& warning) {
+    return warning.english().find("upcast norms without autocast") != std::string::npos;
+  }));
   const auto trained = [&](const char* trl, const char* trainer, const char* precision) {
     return upcast({.software = std::string(R"({"transformers":"4.48","trl":")") + trl + R"("})",
                    .frontend = "hf-trainer",
