@@ -17,6 +17,17 @@
 #include "base/phrase.hpp"
 
 namespace zeroplan {
+
+int write_all(int descriptor, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -38,17 +49,6 @@ int open_file(const std::string& path, int flags, mode_t mode = 0666) {
     const int descriptor = open(path.c_str(), flags | O_CLOEXEC | O_NOCTTY, mode);
     if (descriptor >= 0 || errno != EINTR) return descriptor;
   }
-}
-
-// errno; 0 where all was written.
-int write_all(int descriptor, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return errno;
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  return 0;
 }
 
 // errno; 0 also for what has no disk: pipes, terminals, some network file systems' folders.

@@ -14,6 +14,9 @@
 
 namespace zeroplan {
 
+// All of the bytes, behind signals too. errno; 0 where they were written.
+int write_all(int descriptor, std::span<const std::byte> bytes);
+
 // "cannot write PATH: No space left on device".
 class WriteError : public std::runtime_error {
  public:

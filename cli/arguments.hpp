@@ -107,6 +107,8 @@ struct CommandInfo {
 
 // All commands, in the order of the help.
 std::span<const CommandInfo> commands();
+// The one of that name; null: there is none.
+const CommandInfo* command_named(std::string_view name);
 
 struct Positional {
   std::string_view name;

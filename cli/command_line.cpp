@@ -25,11 +25,9 @@ namespace zeroplan::cli {
 namespace {
 
 const CommandInfo& find_command(const std::string& name) {
+  if (const CommandInfo* command = command_named(name)) return *command;
   std::vector<std::string_view> names;
-  for (const CommandInfo& command : commands()) {
-    if (command.name == name) return command;
-    names.push_back(command.name);
-  }
+  for (const CommandInfo& command : commands()) names.push_back(command.name);
   const Phrase hint = name.starts_with('-') ? "the command comes first: zeroplan fit ..."
                                             : did_you_mean(name, names);
   throw InputError({kCommandLine,

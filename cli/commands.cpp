@@ -1,5 +1,6 @@
 #include "cli/commands.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "cli/command_options.hpp"
@@ -208,5 +209,11 @@ constexpr std::array kCommands = {
 }  // namespace
 
 std::span<const CommandInfo> commands() { return kCommands; }
+
+const CommandInfo* command_named(std::string_view name) {
+  const auto found = std::find_if(
+      kCommands.begin(), kCommands.end(), [&](const CommandInfo& one) { return one.name == name; });
+  return found == kCommands.end() ? nullptr : &*found;
+}
 
 }  // namespace zeroplan::cli

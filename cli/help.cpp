@@ -9,7 +9,7 @@
 namespace zeroplan::cli {
 namespace {
 
-// What most people say, most wanted first.
+// The flags that most people say, most wanted first.
 constexpr const char* kUsual =
     "--output|--clusters|--goal|--tokens|--sequence-length|--method|--micro-batch-size|"
     "--gradient-accumulation-steps|--ds-config|--host-memory|--network|--scenario|--json|"
@@ -95,9 +95,7 @@ constexpr std::array kGroups = {
 std::vector<const CommandInfo*> members(const Group& group) {
   std::vector<const CommandInfo*> found;
   for (const std::string_view name : group.commands) {
-    for (const CommandInfo& command : commands()) {
-      if (command.name == name) found.push_back(&command);
-    }
+    if (const CommandInfo* command = command_named(name)) found.push_back(command);
   }
   return found;
 }

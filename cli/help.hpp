@@ -11,7 +11,7 @@
 
 namespace zeroplan::cli {
 
-// What stands for a positional in a call.
+// The help of a positional.
 std::string_view positional_help(const CommandInfo& command, std::string_view name);
 // The command's own flags, the most wanted first, then what most people say of a scenario.
 std::vector<Flag> usual_flags(const CommandInfo& command);

@@ -1,4 +1,4 @@
-// What files of other tools say of adapters, in several settings, as one `method`.
+// Settings of adapters, several in files of other tools, as one `method`.
 #pragma once
 
 #include "foreign/said_elsewhere.hpp"

@@ -1,4 +1,4 @@
-// What tools take where nobody says it.
+// The defaults of other tools: settings that hold where nobody says them.
 #include <string>
 #include <utility>
 

@@ -1,4 +1,4 @@
-// What files of other tools say of FSDP, in several settings, as zeroplan has it: a ds_config with
+// Settings of FSDP, several in files of other tools, as zeroplan has them: a ds_config with
 // a stage (docs/contract.md section 1).
 #pragma once
 

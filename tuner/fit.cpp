@@ -262,21 +262,31 @@ Question with_packages(Question question, const Packages& packages) {
   return question;
 }
 
+// The rows of another question in the place of the answer's, where one of them fits: it is the
+// question then.
+bool take_if_it_fits(Question other,
+                     const PredictOptions& options,
+                     Question& question,
+                     FitAnswer& answer) {
+  if (!found_roughly(other, options)) return false;
+  std::vector<StrategyResult> rows = play_all(other, options);
+  const auto best = recommended_of(other, rows, options);
+  if (!best) return false;
+  answer.strategies = std::move(rows);
+  answer.recommended = best;
+  question = std::move(other);
+  return true;
+}
+
 // Where nothing fits, the first set of packages (the fewest come first) with which something does.
 // The rest of the answer is then for the question with these packages.
 void try_packages(Question& question, const PredictOptions& options, FitAnswer& answer) {
+  StrategyResult nearest = nearest_of(answer.strategies);
   for (const Packages& packages :
        packages_to_try(question.scenario, answer.strategies.front().plan)) {
-    const Question with = with_packages(question, packages);
-    if (!found_roughly(with, options)) continue;
-    std::vector<StrategyResult> rows = play_all(with, options);
-    const auto best = recommended_of(with, rows, options);
-    if (!best) continue;
-    answer.nearest_without = nearest_of(answer.strategies);
-    answer.strategies = std::move(rows);
-    answer.recommended = best;
+    if (!take_if_it_fits(with_packages(question, packages), options, question, answer)) continue;
+    answer.nearest_without = std::move(nearest);
     answer.needs = packages;
-    question = with;
     return;
   }
 }
@@ -287,12 +297,7 @@ void try_single_steps(Question& question, const PredictOptions& options, FitAnsw
   if (question.batches.assumption.empty() || plan.workload.gradient_accumulation_steps == 1) return;
   Question single = question;
   single.batches = without_accumulation(question.batches, plan.degrees.data);
-  std::vector<StrategyResult> rows = play_all(single, options);
-  const auto best = recommended_of(single, rows, options);
-  if (!best) return;
-  answer.strategies = std::move(rows);
-  answer.recommended = best;
-  question = std::move(single);
+  take_if_it_fits(std::move(single), options, question, answer);
 }
 
 // The strategies and the one to use, with packages where nothing fits without; `question` is then

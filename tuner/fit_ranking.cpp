@@ -56,6 +56,14 @@ bool same_numbers(const StrategyResult& a, const StrategyResult& b) {
 
 bool fits(const StrategyResult& row) { return row.result.fits; }
 
+// Of rows that do not fit: the likelier, and among equally likely ones the smaller.
+bool is_nearer(const StrategyResult& a, const StrategyResult& b) {
+  const double likely_a = a.result.fit_probability;
+  const double likely_b = b.result.fit_probability;
+  if (likely_a != likely_b) return likely_a > likely_b;
+  return a.result.gpu.peak_total < b.result.gpu.peak_total;
+}
+
 }  // namespace
 
 bool is_at_limit(const StepResult& result) {
@@ -65,12 +73,7 @@ bool is_at_limit(const StepResult& result) {
 
 bool is_preferred(const StrategyResult& a, const StrategyResult& b) {
   if (fits(a) != fits(b)) return fits(a);
-  if (!fits(a)) {
-    const double likely_a = a.result.fit_probability;
-    const double likely_b = b.result.fit_probability;
-    if (likely_a != likely_b) return likely_a > likely_b;
-    return a.result.gpu.peak_total < b.result.gpu.peak_total;
-  }
+  if (!fits(a)) return is_nearer(a, b);
   const bool room_a = !is_at_limit(a.result);
   const bool room_b = !is_at_limit(b.result);
   if (room_a != room_b) {
@@ -136,13 +139,7 @@ std::vector<std::size_t> behind_host_memory(const std::vector<StrategyResult>& r
 }
 
 const StrategyResult& nearest_of(const std::vector<StrategyResult>& rows) {
-  return *std::max_element(
-      rows.begin(), rows.end(), [](const StrategyResult& a, const StrategyResult& b) {
-        const double likely_a = a.result.fit_probability;
-        const double likely_b = b.result.fit_probability;
-        if (likely_a != likely_b) return likely_a < likely_b;
-        return a.result.gpu.peak_total > b.result.gpu.peak_total;
-      });
+  return *std::min_element(rows.begin(), rows.end(), is_nearer);
 }
 
 Bytes enough_host_memory(Bytes peak, double margin) {

@@ -1,11 +1,14 @@
 #include <cerrno>
+#include <span>
 #include <sstream>
+#include <string_view>
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/diagnostic.hpp"
+#include "base/output_file.hpp"
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "cli/interrupt.hpp"
@@ -41,20 +44,16 @@ class Replaced {
   int kept_;
 };
 
-void write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(descriptor, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) failed("standard output");
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
+void write_text(int descriptor, std::string_view text, const char* where) {
+  errno = write_all(descriptor, std::as_bytes(std::span(text)));
+  if (errno != 0) failed(where);
 }
 
 // A file without a name that holds the text, read from its beginning.
 int open_text(const std::string& text) {
   const int file = memfd_create("standard input", MFD_CLOEXEC);
   if (file < 0) failed("standard input");
-  write_all(file, text);
+  write_text(file, text, "standard input");
   lseek(file, 0, SEEK_SET);
   return file;
 }
@@ -88,7 +87,7 @@ int run_mcp(const Arguments&, Streams streams) {
   LineReader lines("-", kLongestMessage, InterruptGuard::wake());
   while (const std::optional<InputLine> line = lines.next()) {
     const auto answer = answer_message(line->too_long ? "" : line->text, run_call);
-    if (answer) write_all(standard_output.original(), *answer + "\n");
+    if (answer) write_text(standard_output.original(), *answer + "\n", "standard output");
     if (const auto code = interrupted()) return *code;
   }
   return interrupted().value_or(kDone);

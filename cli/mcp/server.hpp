@@ -14,7 +14,7 @@
 
 namespace zeroplan::cli {
 
-// What a command did with a call.
+// A command's answer to a call.
 struct ToolAnswer {
   int code = 0;      // its exit code (docs/contract.md section 3)
   std::string text;  // what it answered, by the call a document
@@ -22,7 +22,7 @@ struct ToolAnswer {
 };
 using RunTool = std::function<ToolAnswer(const ToolCall&)>;
 
-// What is answered to one line of a client: JSON in one line; nothing to a notification. Nothing is
+// The answer to one line of a client: JSON in one line; nothing to a notification. Nothing is
 // thrown but std::bad_alloc.
 std::optional<std::string> answer_message(std::string_view line, const RunTool& run);
 

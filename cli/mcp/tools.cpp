@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/described.hpp"
 #include "base/diagnostic.hpp"
 #include "cli/arguments.hpp"
 #include "cli/flags.hpp"
@@ -34,10 +35,12 @@ bool writes(std::string_view flag) {
   return std::find(kWriting.begin(), kWriting.end(), flag.substr(2)) != kWriting.end();
 }
 
-const CommandInfo& command_of(const Tool& tool) {
-  return *std::find_if(commands().begin(), commands().end(), [&](const CommandInfo& command) {
-    return command.name == tool.command;
-  });
+const CommandInfo& command_of(const Tool& tool) { return *command_named(tool.command); }
+
+const Tool* tool_named(std::string_view name) {
+  const auto found = std::find_if(
+      kTools.begin(), kTools.end(), [&](const Tool& one) { return one.command == name; });
+  return found == kTools.end() ? nullptr : &*found;
 }
 
 // "--micro-batch-size" -> "micro_batch_size", "CLUSTER" -> "cluster".
@@ -48,7 +51,7 @@ std::string property_of(std::string_view word) {
   return name;
 }
 
-// What a flag's value may be: sizes and counts also as people write them ("64G", "4k").
+// The schema of a flag's value: sizes and counts are also texts as people write them ("64G", "4k").
 Json schema_of(const Flag& flag) {
   Json schema = Json::object({{"description", flag.help}});
   const ScenarioType of_key = flag.key != nullptr ? flag.key->type : ScenarioType::text;
@@ -147,15 +150,15 @@ Json tool_document(const Tool& tool) {
             {{"readOnlyHint", !tool.starts_programs}, {"openWorldHint", tool.starts_programs}})}});
 }
 
+[[noreturn]] void fail(const std::string& name, const Phrase& expected, const Json& got) {
+  throw InputError({kArguments, "/" + name, expected, described(got), ""});
+}
+
 // A value as the word of a command line: objects are documents.
 std::string word_of(const std::string& name, const Json& value) {
   if (value.is_string()) return value.as_string();
   if (value.is_null() || value.is_array()) {
-    throw InputError({kArguments,
-                      "/" + name,
-                      "a text, a number, true, false or an object",
-                      value.is_null() ? "null" : "a list",
-                      ""});
+    fail(name, "a text, a number, true, false or an object", value);
   }
   return value.dump();
 }
@@ -163,7 +166,7 @@ std::string word_of(const std::string& name, const Json& value) {
 std::vector<std::string> words_of(const std::string& name, const Json& value) {
   const auto is_text = [](const Json& one) { return one.is_string(); };
   if (!value.is_array() || !std::all_of(value.items().begin(), value.items().end(), is_text)) {
-    throw InputError({kArguments, "/" + name, "a list of texts", value.dump(), ""});
+    fail(name, "a list of texts", value);
   }
   std::vector<std::string> words;
   for (const Json& one : value.items()) words.push_back(one.as_string());
@@ -240,7 +243,7 @@ class CallReader {
     }
     const bool is_switch = !is_ds_config && known->second.value.empty();
     if (!is_switch) return add_flag(flag_of(name), word_of(name, value));
-    if (!value.is_boolean()) word_of(name, Json());
+    if (!value.is_boolean()) fail(name, "true or false", value);
     if (value.as_boolean()) call_.words.push_back(flag_of(name));
   }
 
@@ -289,15 +292,10 @@ Json tool_list() {
   return tools;
 }
 
-bool is_tool(const std::string& name) {
-  return std::any_of(
-      kTools.begin(), kTools.end(), [&](const Tool& one) { return one.command == name; });
-}
+bool is_tool(const std::string& name) { return tool_named(name) != nullptr; }
 
 ToolCall tool_call(const std::string& tool, const Json& arguments) {
-  const auto known = std::find_if(
-      kTools.begin(), kTools.end(), [&](const Tool& one) { return one.command == tool; });
-  return CallReader(command_of(*known)).read(arguments);
+  return CallReader(command_of(*tool_named(tool))).read(arguments);
 }
 
 }  // namespace zeroplan::cli

@@ -9,7 +9,7 @@
 
 namespace zeroplan::cli {
 
-// What tools/list answers: fit, simulate, lint, explain and rehearse. A tool takes what the short
+// The answer to tools/list: fit, simulate, lint, explain and rehearse. A tool takes what the short
 // help of its command names, and in `flags` everything else; none takes a flag that writes a file.
 Json tool_list();
 

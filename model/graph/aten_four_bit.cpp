@@ -29,10 +29,6 @@ Tensor dequantized(Tape& t, const Shape& shape, const FourBitWeights& how) {
   return cast;
 }
 
-}  // namespace
-
-namespace {
-
 // MatMul4Bit: in the format of the computation.
 Tensor matmul_4bit(
     Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias, const FourBitWeights& how) {

@@ -218,8 +218,8 @@ struct Block {
   std::int32_t output_gradient = -1;
   std::int32_t input_gradient = -1;
   DType output_dtype = DType::bf16;  // of what was recorded
-  bool saves_input = false;     // backward, not forward, releases the input
-  bool output_is_held = false;  // by a variable of the model's forward() (HeldInput)
+  bool saves_input = false;          // backward, not forward, releases the input
+  bool output_is_held = false;       // by a variable of the model's forward() (HeldInput)
 
   const std::vector<Event>& of(Pass pass) const { return events[static_cast<std::size_t>(pass)]; }
 };

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "base/written_names.hpp"
+
 namespace zeroplan::hf {
 
 namespace {
@@ -22,54 +24,15 @@ bool liger_patches(const Model& model) {
 
 bool liger_has_loss(const Model& model) {
   // MODEL_TYPE_TO_APPLY_LIGER_FN of liger_kernel 0.8.5, beside the types above.
-  constexpr std::array<std::string_view, 46> kTypes = {"deepseek_v2",
-                                                       "deepseek_v3",
-                                                       "deepseek_v4",
-                                                       "gemma2",
-                                                       "gemma3",
-                                                       "gemma3_text",
-                                                       "gemma4",
-                                                       "gemma4_text",
-                                                       "glm4",
-                                                       "glm4v",
-                                                       "glm4v_moe",
-                                                       "gpt_oss",
-                                                       "internvl",
-                                                       "llama4",
-                                                       "llama4_text",
-                                                       "llava",
-                                                       "granite",
-                                                       "mllama",
-                                                       "mllama_text_model",
-                                                       "ministral",
-                                                       "muse_glimmer",
-                                                       "nemotron",
-                                                       "olmo2",
-                                                       "olmo3",
-                                                       "pixtral",
-                                                       "qwen3_moe",
-                                                       "qwen2_vl",
-                                                       "qwen2_vl_text",
-                                                       "qwen2_5_vl",
-                                                       "qwen2_5_vl_text",
-                                                       "qwen3_next",
-                                                       "qwen3_5",
-                                                       "qwen3_5_text",
-                                                       "qwen3_5_moe",
-                                                       "qwen3_5_moe_text",
-                                                       "qwen3_vl",
-                                                       "qwen3_vl_text",
-                                                       "qwen3_vl_moe",
-                                                       "qwen3_vl_moe_text",
-                                                       "smollm3",
-                                                       "paligemma",
-                                                       "falcon_h1",
-                                                       "smolvlm",
-                                                       "hunyuan_v1_dense",
-                                                       "hunyuan_v1_moe",
-                                                       "exaone4"};
-  return liger_patches(model) ||
-         std::find(kTypes.begin(), kTypes.end(), model.model_type) != kTypes.end();
+  constexpr std::string_view kTypes =
+      "deepseek_v2|deepseek_v3|deepseek_v4|gemma2|gemma3|gemma3_text|gemma4|gemma4_text|"
+      "glm4|glm4v|glm4v_moe|gpt_oss|internvl|llama4|llama4_text|llava|granite|mllama|"
+      "mllama_text_model|ministral|muse_glimmer|nemotron|olmo2|olmo3|pixtral|qwen3_moe|"
+      "qwen2_vl|qwen2_vl_text|qwen2_5_vl|qwen2_5_vl_text|qwen3_next|qwen3_5|qwen3_5_text|"
+      "qwen3_5_moe|qwen3_5_moe_text|qwen3_vl|qwen3_vl_text|qwen3_vl_moe|qwen3_vl_moe_text|"
+      "smollm3|paligemma|falcon_h1|smolvlm|hunyuan_v1_dense|hunyuan_v1_moe|exaone4";
+  const auto is_its = [&](std::string_view type) { return type == model.model_type; };
+  return liger_patches(model) || !first_name(kTypes, is_its).empty();
 }
 
 bool has_liger_layers(const Context& c) { return c.options.fused_loss && liger_patches(c.model); }

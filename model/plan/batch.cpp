@@ -115,8 +115,7 @@ BatchChoices without_accumulation(const BatchChoices& choices, std::int64_t rank
   for (BatchSizes& sizes : steps.sizes) sizes.accumulation = 1;
   steps.assumption = phrase(
       "micro-batches without accumulation ({} sequences a step and more), because nothing fits "
-      "that "
-      "sums gradients over several: assumed; --global-batch says otherwise",
+      "that sums gradients over several: assumed; --global-batch says otherwise",
       steps.sizes.front().micro_batch * ranks);
   return steps;
 }

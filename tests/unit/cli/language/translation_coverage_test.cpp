@@ -61,7 +61,7 @@ constexpr std::array kLeftOut = {
     "cli/embedded_run.cpp",
     "cli/import_command.cpp",
     "cli/replay_command.cpp",
-    "cli/mcp/",  // a protocol between programs
+    "cli/mcp/",                        // a protocol between programs
     "cli/rehearsal_measurement.cpp",   // JSON
     "rehearsal/real_gpu/",             // kernels
     "rehearsal/libraries/",            // what CUDA's libraries say to the program

@@ -13,12 +13,6 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-const CommandInfo& command_named(const std::string& name) {
-  return *std::find_if(commands().begin(), commands().end(), [&](const CommandInfo& command) {
-    return command.name == name;
-  });
-}
-
 Words words_of(const std::string& tool, const std::string& arguments) {
   return tool_call(tool, parse_json(arguments, "test").root).words;
 }
@@ -69,7 +63,7 @@ TEST_CASE("every property of every tool is an argument that its command takes") 
   CHECK(tools.items().size() == 5);
   for (const Json& tool : tools.items()) {
     const std::string& name = tool.find("name")->as_string();
-    const std::vector<Flag> flags = flags_of(command_named(name));
+    const std::vector<Flag> flags = flags_of(*command_named(name));
     const Json& schema = *tool.find("inputSchema");
     for (const auto& [property, about] : schema.find("properties")->members()) {
       CAPTURE(name, property);
