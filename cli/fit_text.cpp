@@ -107,6 +107,7 @@ std::size_t ways_that_fit(const tuner::FitAnswer& answer) {
 
 // Nothing needs less, and nothing else fits.
 bool is_most_frugal(const tuner::FitAnswer& answer) {
+  if (answer.without_deepspeed) return false;
   const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
   return best.plan.workload.micro_batch_size == 1 && ways_that_fit(answer) == 1;
 }
@@ -135,7 +136,8 @@ Phrase why_text(const tuner::FitAnswer& answer) {
   }
   const std::size_t ways = ways_that_fit(answer);
   Phrase text = ways > 1 ? phrase("  why          the best of {} ways that fit", ways)
-                         : "  why          the only way that fits";
+                : answer.without_deepspeed ? "  why          the only way of DeepSpeed's that fits"
+                                           : "  why          the only way that fits";
   if (nearest != nullptr) text.append(phrase("; {}", lack_text(*nearest)));
   return text + "\n";
 }
@@ -175,6 +177,24 @@ Phrase packages_text(const tuner::FitAnswer& answer) {
   return text;
 }
 
+// The Trainer alone, and what of its numbers is otherwise.
+Phrase without_deepspeed_text(const tuner::FitAnswer& answer) {
+  if (!answer.without_deepspeed) return "";
+  const tuner::StrategyResult& row = *answer.without_deepspeed;
+  Phrase text = phrase(
+      "  alone        the Trainer without DeepSpeed (--engine ddp): {}, {}, {:.0f} tokens/s per "
+      "GPU",
+      batch_text(tuner::batch_of(row)),
+      gib_text(row.result.gpu.peak_total),
+      tuner::speed_of(row));
+  const DType weights = row.plan.ddp.weight_dtype;
+  if (row.plan.workload.method == Method::full && weights != DType::fp32) {
+    text.append(phrase("; its weights and the optimizer's states are in {}, without fp32 copies",
+                       name(weights)));
+  }
+  return text + "\n";
+}
+
 Phrase yes_text(const tuner::FitAnswer& answer) {
   const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
   const StepResult& result = best.result;
@@ -205,7 +225,8 @@ Phrase yes_text(const tuner::FitAnswer& answer) {
                    gib_text(node.nvme->capacity.value),
                    if_assumed(node.nvme->capacity.confidence));
   }
-  return text + limit_and_safer_text(answer) + why_text(answer) + packages_text(answer);
+  return text + limit_and_safer_text(answer) + why_text(answer) + packages_text(answer) +
+         without_deepspeed_text(answer);
 }
 
 Phrase runners_up_text(const tuner::FitAnswer& answer) {
@@ -216,7 +237,8 @@ Phrase runners_up_text(const tuner::FitAnswer& answer) {
   }
   if (answer.runners_up.empty()) {
     return ways_that_fit(answer) == 1
-               ? "\nNothing else fits.\n"
+               ? answer.without_deepspeed ? "\nNothing else of DeepSpeed's fits.\n"
+                                          : "\nNothing else fits.\n"
                : "\nWhat else fits differs in checkpointing alone, or needs and takes as much.\n";
   }
   const tuner::StrategyResult& best = answer.strategies[*answer.recommended];

@@ -191,6 +191,7 @@ v1::Fit answer_of(const tuner::FitAnswer& answer, const Scenario& scenario) {
     fit.strategies.push_back(strategy_of(row));
   fit.recommended = answer.recommended;
   if (answer.one_node) fit.one_node = strategy_of(*answer.one_node);
+  if (answer.without_deepspeed) fit.without_deepspeed = strategy_of(*answer.without_deepspeed);
   if (answer.headroom) {
     fit.largest_micro_batch = answer.headroom->largest_micro_batch;
     fit.longest_sequence = answer.headroom->longest_sequence;

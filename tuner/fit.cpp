@@ -429,6 +429,26 @@ std::optional<StrategyResult> chosen_after(const Question& question,
   return std::move(answer.strategies[*answer.recommended]);
 }
 
+// DeepSpeed shards nothing on one GPU, and keeps fp32 copies that the Trainer alone has not.
+std::optional<StrategyResult> without_deepspeed(const Question& question,
+                                                const StrategyResult& chosen,
+                                                const PredictOptions& options) {
+  const Scenario& asked = question.scenario;
+  if (asked.find(ScenarioKey::ds_config) != nullptr || !may_leave_deepspeed(asked, chosen.plan)) {
+    return std::nullopt;
+  }
+  auto alone = chosen_after(question, {{{ScenarioKey::engine, Json("ddp")}}, {}, {}}, options);
+  if (!alone) return std::nullopt;
+  // Any speed is worth a line where the recommended one asks for more host memory than is usual.
+  const StepResult& with = chosen.result;
+  const StepResult& without = alone->result;
+  const double enough = with.host_condition && !without.host_condition ? 0.0
+                        : is_at_limit(with) && !is_at_limit(without)
+                            ? speed_of(chosen)
+                            : speed_of(chosen) / kSafeShare;
+  return speed_of(*alone) > enough ? std::move(alone) : std::nullopt;
+}
+
 void take_remedies(const Question& question,
                    const PredictOptions& options,
                    Remedies found,
@@ -544,6 +564,9 @@ FitAnswer fit(const Scenario& scenario, const PredictOptions& options) {
     });
     missing.attempt("with other packages",
                     [&] { answer.faster_with = faster_with(question, chosen, options); });
+    missing.attempt("without DeepSpeed", [&] {
+      answer.without_deepspeed = without_deepspeed(question, chosen, options);
+    });
   } else {
     take_remedies(question,
                   options,

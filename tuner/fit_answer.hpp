@@ -89,6 +89,9 @@ struct FitAnswer {
   std::optional<StepResult> with_expandable_segments;
   // Where something fits without them: clearly faster.
   std::optional<WithPackages> faster_with;
+  // Where one GPU was asked about and no engine: the Trainer without DeepSpeed, where it is clearly
+  // faster, or has room on the GPU or the host where the recommended one has none.
+  std::optional<StrategyResult> without_deepspeed;
 };
 
 }  // namespace zeroplan::tuner

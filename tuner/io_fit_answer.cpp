@@ -62,6 +62,9 @@ Json to_json(const FitAnswer& answer, const Scenario& scenario) {
     document["largest_micro_batch"] = answer.headroom->largest_micro_batch;
     document["longest_sequence"] = answer.headroom->longest_sequence;
   }
+  if (answer.without_deepspeed) {
+    document["without_deepspeed"] = strategy_json(*answer.without_deepspeed, scenario);
+  }
   if (answer.one_node) document["one_node"] = strategy_json(*answer.one_node, scenario);
   if (answer.usual_host) {
     const UsualHost& usual = *answer.usual_host;

@@ -19,6 +19,7 @@
 #include "tuner/headroom.hpp"
 #include "tuner/packages.hpp"
 #include "tuner/remedy_subject.hpp"
+#include "tuner/strategies.hpp"
 
 namespace zeroplan::tuner {
 namespace {
@@ -109,6 +110,7 @@ class Catalogue {
     add_no_accumulation();
     add_buckets();
     add_engine();
+    add_trainer_alone();
   }
 
   void add_fused_loss() {
@@ -359,6 +361,19 @@ class Catalogue {
             free_ ? "train under DeepSpeed (--engine deepspeed)"
                   : "train under DeepSpeed's stage 3 (--engine deepspeed --stage 3)");
     }
+  }
+
+  // What DeepSpeed holds beside weights, gradients and states; in full training its fp32 weights.
+  void add_trainer_alone() {
+    if (!may_leave_deepspeed(subject_.scenario(), plan_) || has_file()) return;
+    std::vector<Change> changes = {{ScenarioKey::engine, Json("ddp")}};
+    const bool full = workload_.method == Method::full;
+    add(full ? RemedyPrice::training : RemedyPrice::nothing,
+        MemoryCategory::optimizer_states,
+        full ? "train by the Trainer without DeepSpeed, which makes fp32 copies of a 16-bit "
+               "checkpoint (--engine ddp)"
+             : "train by the Trainer without DeepSpeed (--engine ddp)",
+        std::move(changes));
   }
 
   // --- what costs speed

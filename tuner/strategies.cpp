@@ -285,6 +285,15 @@ std::vector<ActivationCheckpointing> checkpointings(const Scenario& scenario) {
   return {ActivationCheckpointing::none, ActivationCheckpointing::full};
 }
 
+bool may_leave_deepspeed(const Scenario& scenario, const Plan& plan) {
+  const Workload& workload = plan.workload;
+  return scenario.find(ScenarioKey::engine) == nullptr && plan.cluster.total_gpus() == 1 &&
+         workload.engine == TrainingEngine::deepspeed &&
+         workload.frontend == Frontend::hf_trainer &&
+         workload.implementation == Implementation::hf && plan.trainer == nullptr &&
+         plan.beside == nullptr;
+}
+
 std::vector<Strategy> strategies(const Scenario& scenario) {
   const std::vector<ActivationCheckpointing> checkpointing = checkpointings(scenario);
   const ExplicitValue* stages = scenario.find(ScenarioKey::pipeline_parallel);

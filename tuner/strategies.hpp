@@ -52,6 +52,10 @@ std::optional<bool> lighter_reentrance(const Plan& plan);
 // The checkpointing that was said, or that what was said needs, else without and with.
 std::vector<ActivationCheckpointing> checkpointings(const Scenario& scenario);
 
+// Whether the question leaves the engine open and the plan would train the same model under the
+// Trainer alone (engine `ddp`): one GPU, DeepSpeed's engine, Hugging Face's code.
+bool may_leave_deepspeed(const Scenario& scenario, const Plan& plan);
+
 // The combinations that DeepSpeed accepts and that differ: stages 0 to 3; the optimizer offloaded
 // to the CPU from stage 1 on; parameters too, and NVMe, in stage 3 (stages 1 and 2 treat NVMe as
 // CPU). Of other engines what they have: FSDP's two shardings and its offload, which is of

@@ -343,10 +343,11 @@ struct Fit : Answer {
   std::vector<Strategy> strategies;
   std::optional<std::size_t> recommended;  // index of strategies; nothing where none fits
   std::optional<Strategy> one_node;        // the best on one node of several, where one is enough
-  std::int64_t largest_micro_batch = 0;    // with all else as recommended
-  std::int64_t longest_sequence = 0;       // tokens
-  std::string needs_packages;              // that everything takes for granted: "liger-kernel"
-  std::vector<Remedy> remedies;            // the cheapest first, where nothing fits
+  std::optional<Strategy> without_deepspeed;  // the Trainer alone on one GPU, where it is faster
+  std::int64_t largest_micro_batch = 0;       // with all else as recommended
+  std::int64_t longest_sequence = 0;          // tokens
+  std::string needs_packages;                 // that everything takes for granted: "liger-kernel"
+  std::vector<Remedy> remedies;               // the cheapest first, where nothing fits
 };
 
 // A configuration that a search found.

@@ -356,6 +356,8 @@ class Fit(Result):
     """Where the recommended one runs near the GPU's limit: the same with PyTorch's expandable segments."""
     one_node: Optional[Strategy] = None
     """The best strategy on one node of several, where one is enough."""
+    without_deepspeed: Optional[Strategy] = None
+    """The Trainer alone on one GPU, where nobody named an engine and it is clearly faster or has room where the recommended one has none."""
     why: List[Dict[str, Any]] = field(default_factory=list)
     """What another stage, checkpointing, offload, batch or one node would give instead (`why`)."""
     trust: Optional[Dict[str, Any]] = None

@@ -5,6 +5,7 @@
 #include "base/diagnostic.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "tests/catch.hpp"
+#include "tuner/fit_ranking.hpp"
 
 using namespace zeroplan;
 
@@ -319,6 +320,25 @@ TEST_CASE("of several nodes one is named where it is enough") {
   CHECK(answer.one_node->plan.cluster.nodes == 1);
   CHECK(answer.one_node->result.fits);
   CHECK_FALSE(ask(kSmall, "1x4xA100-80G-SXM", R"({"sequence_length":512})").one_node.has_value());
+}
+
+TEST_CASE("on one GPU the Trainer alone is named where it is faster, as it is planned alone") {
+  const std::string small_states = R"({"optimizer":"adamw8bit")";
+  const tuner::FitAnswer open = ask("\"qwen3-1.7b\"", "1x1xRTX4090", small_states + "}");
+  REQUIRE(open.recommended.has_value());
+  REQUIRE(open.without_deepspeed.has_value());
+  const tuner::StrategyResult& alone = *open.without_deepspeed;
+  CHECK(alone.result.fits);
+  CHECK(tuner::speed_of(alone) > tuner::speed_of(open.strategies[*open.recommended]));
+  const tuner::FitAnswer asked =
+      ask("\"qwen3-1.7b\"", "1x1xRTX4090", small_states + R"(,"engine":"ddp"})");
+  REQUIRE(asked.recommended.has_value());
+  const tuner::StrategyResult& best = asked.strategies[*asked.recommended];
+  CHECK(best.result.gpu.peak_total == alone.result.gpu.peak_total);
+  CHECK(best.result.step.total == alone.result.step.total);
+  CHECK_FALSE(asked.without_deepspeed.has_value());
+  CHECK_FALSE(ask("\"qwen3-1.7b\"", "1x1xRTX4090", small_states + R"(,"engine":"deepspeed"})")
+                  .without_deepspeed.has_value());
 }
 
 TEST_CASE("a search does not accumulate where its releases stop in no_sync") {
