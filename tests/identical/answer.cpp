@@ -21,29 +21,41 @@ namespace {
 
 std::string digits(const Fingerprint& print) { return fmt::format("{:016x}", print.high); }
 
+void add(const std::vector<simulator::RankPrint>& ranks, Fingerprint& print) {
+  for (const simulator::RankPrint& rank : ranks) {
+    print.add(rank.program.high);
+    print.add(rank.program.low);
+  }
+}
+
 void add_programs(const Plan& plan,
                   const StepWork& work,
                   std::optional<int> rank,
                   Fingerprint& print) {
   if (rank) *rank %= partition_ranks(plan.engine);
+  std::vector<simulator::RankPrint> ranks;
   for (const simulator::PlannedRank& planned :
        simulator::write_rank_programs(plan, work.graph, rank)) {
-    const Fingerprint one = fingerprint(planned.program);
-    print.add(one.high);
-    print.add(one.low);
+    ranks.push_back({fingerprint(planned.program)});
   }
+  add(ranks, print);
 }
 
-std::string hash_of_programs(const Plan& plan, std::optional<int> rank) {
+// `known`: the ranks that were simulated, where they were all of the plan's.
+std::string hash_of_programs(const Plan& plan,
+                             std::optional<int> rank,
+                             const simulator::KnownRanks& known) {
   Fingerprint print;
   if (!plan.stages.empty()) {
     for (const StageWork& stage : stage_works(plan)) {
       add_programs(stage.plan, stage.work, std::nullopt, print);
     }
-  } else if (simulator::is_simulated(plan)) {
-    add_programs(plan, step_work(plan), rank, print);
-  } else {
+  } else if (!simulator::is_simulated(plan)) {
     return "-";
+  } else if (!known.alone.empty() || !known.side_by_side.empty()) {
+    add(known.side_by_side.empty() ? known.alone : known.side_by_side, print);
+  } else {
+    add_programs(plan, step_work(plan), rank, print);
   }
   return digits(print);
 }
@@ -102,9 +114,13 @@ Answer answer_to(std::string id, const Scenario& scenario, std::optional<int> ra
     Plan plan = resolve(scenario);
     simulator::SimulateOptions options;
     options.rank = rank;
+    simulator::SimulationMemo memo;
+    simulator::KnownRanks known;
+    options.memo = &memo;
+    options.known = &known;
     answer.result = simulate(plan, options);
     fill(answer.result, answer.line);
-    answer.line.program = hash_of_programs(plan, rank);
+    answer.line.program = hash_of_programs(plan, rank, known);
     answer.plan = std::move(plan);
   } catch (const InputError& error) {
     answer.line.refusal = in_one_line(error.what());
