@@ -375,6 +375,11 @@ inline constexpr std::array kTraceOptions = {
                "",
                "MODEL is a type of transformers (olmo3): one document for all its configs"},
     OptionInfo{"--trust-remote-code", "", "", "run the model repository's own code"}};
+inline constexpr std::array kWatchOptions = {
+    OptionInfo{"--every", "", "SECONDS", "look so often (default 10)"},
+    OptionInfo{"--once", "", "", "look once"},
+    OptionInfo{
+        "--output", "-o", "FILE", "write the run as a measurement at the end, for validate"}};
 inline constexpr std::array kImportOptions = {
     OptionInfo{"--output", "-o", "FILE", "write the measurements here, one a line"},
     OptionInfo{"--together", "", "", "all files are of one run: one measurement"},

@@ -112,6 +112,15 @@ constexpr std::array kCommands = {
                 "  zeroplan doctor --scenario plan --hostfile plan/kit/hostfile\n"
                 "  zeroplan doctor --record machine.json\n",
                 run_doctor},
+    CommandInfo{"watch",
+                "a run that goes on, from its log, beside what is predicted of it",
+                "LOG",
+                true,
+                kWatchOptions,
+                "  zeroplan watch train.log --model llama-2-7b --cluster 8xA100-80G --seq 4096\n"
+                "  zeroplan watch - --scenario plan < train.log\n"
+                "  zeroplan watch output/ --scenario plan -o measured.jsonl\n",
+                run_watch},
     CommandInfo{
         "import",
         "logs, traces and result folders as measurements",

@@ -13,6 +13,7 @@ int run_gpus(const Arguments& arguments, Streams streams);
 int run_knobs(const Arguments& arguments, Streams streams);
 int run_lint(const Arguments& arguments, Streams streams);
 int run_import(const Arguments& arguments, Streams streams);
+int run_watch(const Arguments& arguments, Streams streams);
 int run_calibrate(const Arguments& arguments, Streams streams);
 int run_profile(const Arguments& arguments, Streams streams);
 int run_validate(const Arguments& arguments, Streams streams);

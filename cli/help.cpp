@@ -86,7 +86,7 @@ struct Group {
 constexpr std::array kGroups = {
     Group{"Before anything is rented", true, {"fit", "tune", "simulate", "report", "plot"}},
     Group{"What is wrong", true, {"lint", "explain", "doctor"}},
-    Group{"Train and measure", false, {"run", "verify", "rehearse", "profile"}},
+    Group{"Train and measure", false, {"run", "verify", "rehearse", "watch", "profile"}},
     Group{"Measurements", false, {"import", "validate", "calibrate", "replay"}},
     Group{"What is known", false, {"models", "trace", "gpus", "knobs"}},
     Group{"For other programs", false, {"scenario", "mcp"}},

@@ -41,6 +41,7 @@ int run_run(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse
 int run_trace(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("trace"); }
 int run_validate(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("validate"); }
 int run_verify(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("verify"); }
+int run_watch(const Arguments& /*arguments*/, Streams /*streams*/) { return refuse("watch"); }
 
 // No class is asked here: the command refuses the model, and says how to trace it.
 std::optional<TracedModel> traced_if_unknown(const Json& /*model*/,

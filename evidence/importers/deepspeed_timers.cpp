@@ -236,6 +236,7 @@ LineOutcome ThroughputLines::read(std::string_view line,
     findings.bad(place, "SamplesPerSec=N", line);
     return LineOutcome::bad;
   }
+  if (const auto steps = count_after(line, "global_step=")) findings.advance({*steps, {}});
   if (current) findings.sample(kCurrentRate, *current, stated);
   if (average) findings.sample(kAverageRate, *average, stated);
   if (const auto peak = number_after(line, "MaxMemAllocated=")) {

@@ -81,6 +81,15 @@ bool TrainerLines::read_header(std::string_view line,
     findings.state(ScenarioKey::gradient_accumulation_steps, std::to_string(*steps), place);
     return true;
   }
+  constexpr std::string_view kSaving = "Saving model checkpoint";  // DeepSpeed's line, too
+  if (const std::size_t at = line.find(kSaving); at != std::string_view::npos) {
+    findings.saved(line.substr(std::min(line.size(), at + kSaving.size())));
+    return true;
+  }
+  if (const auto total = count_after(line, "Total optimization steps =")) {
+    findings.advance({0, total});
+    return true;
+  }
   if (const auto count = count_after(line, kTrainable)) {
     findings.note(fmt::format("{} trainable parameters, says the Trainer", *count));
     return true;
@@ -201,6 +210,11 @@ bool is_trainer_state(const Json& document) {
 
 void read_trainer_state(const Json& document, RunFindings& findings) {
   findings.state(ScenarioKey::frontend, "hf-trainer", {});
+  const auto done = summary_number(document, "global_step");
+  const auto total = summary_number(document, "max_steps");
+  if (done && total && *done >= 0.0 && *total < 1e15) {
+    findings.advance({static_cast<std::int64_t>(*done), static_cast<std::int64_t>(*total)});
+  }
   Json row = document;
   double evaluations = 0.0;
   if (const Json* history = document.find("log_history")) {
@@ -236,10 +250,9 @@ void read_trainer_state(const Json& document, RunFindings& findings) {
   add_rates(net, place, findings);
   // The rate has three digits behind the point; the steps themselves are counted where the run was
   // not resumed.
-  const auto steps = summary_number(document, "global_step");
-  if (net.steps_rate && steps && *steps > 0.0 &&
-      std::abs(*steps / *summary.runtime - *summary.steps_rate) <= 1e-3) {
-    findings.sample(kTrainerStep, (share > 0.0 ? share : *summary.runtime) / *steps, place);
+  if (net.steps_rate && done && *done > 0.0 &&
+      std::abs(*done / *summary.runtime - *summary.steps_rate) <= 1e-3) {
+    findings.sample(kTrainerStep, (share > 0.0 ? share : *summary.runtime) / *done, place);
   } else if (net.steps_rate && *net.steps_rate > 0.0) {
     findings.sample(kTrainerStep, 1.0 / *net.steps_rate, place);
   }

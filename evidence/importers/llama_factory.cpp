@@ -31,6 +31,7 @@ LineOutcome LlamaFactoryLines::read(std::string_view line,
   if (clock.find("day") != std::string_view::npos) return LineOutcome::understood;
   const auto steps = count_after(line, "\"current_steps\"");
   const auto seconds = clock_seconds(clock);
+  if (steps) findings.advance({*steps, count_after(line, "\"total_steps\"")});
   if (!steps || !seconds) {
     findings.bad(place, "\"current_steps\": N, ... \"elapsed_time\": \"H:MM:SS\"", line);
     return LineOutcome::bad;

@@ -45,6 +45,9 @@ LineOutcome IterationLines::read(std::string_view line,
     return LineOutcome::bad;
   }
   findings.sample(kMegatronStep, *milliseconds * 1e-3, place);
+  if (const auto done = count_after(line, "iteration ")) {
+    findings.advance({*done, count_after(line, fmt::format("{}/", *done))});
+  }
   auto batch = count_after(line, "global batch size:");
   if (!batch) batch = count_after(line, "global_batch_size=");
   if (batch && !findings.global_batch) findings.global_batch = batch;

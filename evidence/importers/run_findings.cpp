@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -67,6 +68,24 @@ void RunFindings::note(std::string text) {
   }
 }
 
+void RunFindings::advance(RunProgress to) {
+  const auto rank = [](const RunProgress& one) {
+    return std::pair(one.total.has_value(), one.done);
+  };
+  if (!progress || rank(to) > rank(*progress)) progress = to;
+}
+
+// " to out/checkpoint-500" of the Trainer's line, ": out/global_step500/..." of DeepSpeed's.
+void RunFindings::saved(std::string_view checkpoint) {
+  for (const std::string_view word : {" ", ":", "to ", " "}) {
+    if (checkpoint.starts_with(word)) checkpoint.remove_prefix(word.size());
+  }
+  std::string name = printable(checkpoint.substr(0, checkpoint.find_first_of(" \t,")));
+  if (name == last_checkpoint) return;
+  ++checkpoints;
+  last_checkpoint = std::move(name);
+}
+
 void RunFindings::merge(const RunFindings& other) {
   for (const Series& series : other.series_) {
     for (const Sample& sample_of : series.samples) {
@@ -82,6 +101,9 @@ void RunFindings::merge(const RunFindings& other) {
   if (!gpus_per_node) gpus_per_node = other.gpus_per_node;
   if (!gpu_name) gpu_name = other.gpu_name;
   if (!global_batch) global_batch = other.global_batch;
+  if (other.progress) advance(*other.progress);
+  checkpoints += other.checkpoints;
+  if (!other.last_checkpoint.empty()) last_checkpoint = other.last_checkpoint;
   if (other.fits) fits = fits.value_or(true) && *other.fits;
   parts.collectives.insert(
       parts.collectives.end(), other.parts.collectives.begin(), other.parts.collectives.end());

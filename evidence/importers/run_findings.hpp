@@ -43,6 +43,12 @@ struct LogPlace {
   int line = 0;             // of the file, from 1
 };
 
+// Optimizer steps.
+struct RunProgress {
+  std::int64_t done = 0;
+  std::optional<std::int64_t> total;
+};
+
 class RunFindings {
  public:
   explicit RunFindings(std::string file) : file_(std::move(file)) {}
@@ -68,6 +74,10 @@ class RunFindings {
   std::vector<Diagnostic>& bad_lines() { return bad_; }
   const std::vector<Diagnostic>& bad_lines() const { return bad_; }
 
+  // The run has come so far. What names a total stands before what does not, then the larger.
+  void advance(RunProgress to);
+  void saved(std::string_view checkpoint);
+
   // Adds what another file of the same run says.
   void merge(const RunFindings& other);
 
@@ -76,6 +86,10 @@ class RunFindings {
   std::optional<std::int64_t> gpus_per_node;  //
   std::optional<std::string> gpu_name;        // as the driver calls it
   std::optional<std::int64_t> global_batch;   // samples of a step over all GPUs
+
+  std::optional<RunProgress> progress;
+  std::int64_t checkpoints = 0;  // saved, as the log says
+  std::string last_checkpoint;
 
   std::optional<bool> fits;  // a run that ran out of memory does not
   ComponentTimings parts;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -124,14 +125,17 @@ LineOutcome TqdmLines::read(std::string_view line, const LogPlace& place, RunFin
 }
 
 void TqdmLines::finish(RunFindings& findings) {
+  // What was timed first, then the Trainer's own, which has no name, then the longest.
+  const auto rank = [](const Bar& bar) {
+    return std::tuple(!bar.samples.empty(), bar.name.empty(), bar.elapsed);
+  };
   const Bar* best = nullptr;
   for (const Bar& bar : bars_) {
-    if (bar.samples.empty()) continue;
-    const bool better = best == nullptr || (bar.name.empty() && !best->name.empty()) ||
-                        (bar.name.empty() == best->name.empty() && bar.elapsed > best->elapsed);
-    if (better) best = &bar;
+    if (bar.last_ticks > 0 && (best == nullptr || rank(bar) > rank(*best))) best = &bar;
   }
   if (best == nullptr) return;
+  findings.advance({best->last_ticks, best->total});
+  if (best->samples.empty()) return;
   const SeriesInfo& info = best->samples.size() >= kEnoughTicks ? kBar : kFewTicks;
   for (const Sample& sample : best->samples) {
     findings.sample(info, sample.value, {sample.rank, sample.line});
