@@ -55,7 +55,8 @@ struct Arguments {
   Phrase from_said;                          // the lines that say so
   std::optional<std::string> from_file;      // --from itself
   std::string from_tool;                     // whose file that is, as --form calls it; empty: none
-  foreign::FormSettings from_kept;           // its settings without influence, of a document
+  std::string data, tokenizer;  // file and folder that the dataset was counted from; empty: none
+  foreign::FormSettings from_kept;             // its settings without influence, of a document
   std::map<std::string, std::string> options;  // by long name without dashes; "" for a switch
   bool json = false;
   Language language = Language::en;

@@ -399,6 +399,8 @@ void take_dataset(const std::optional<std::string>& tokenizer,
     }
     const Json counted = tokenized_dataset(file, *tokenizer);
     for (const auto& [key, value] : counted.members()) dataset[key] = value;
+    arguments.data = file;
+    arguments.tokenizer = *tokenizer;
   }
   if (epochs) {
     double number = 0.0;

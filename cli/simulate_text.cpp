@@ -156,18 +156,26 @@ Phrase job_text(const JobTime& job) {
   return text;
 }
 
-// Which share of its time each part has.
+// Which share of the samples is longer than the sequence, and of its time each part has.
 Phrase job_shares_text(const JobTime& job) {
   const auto share = [&](JobPart part) { return 100.0 * (job[part] / job.seconds()); };
-  return phrase(
-      "of its time {:.1f} % steps, {:.1f} % padding, {:.1f} % dataloader, {:.1f} % logging, "
-      "{:.1f} % saving, {:.1f} % evaluation",
-      share(JobPart::steps),
-      share(JobPart::padding),
-      share(JobPart::dataloader),
-      share(JobPart::logging),
-      share(JobPart::saving),
-      share(JobPart::evaluation));
+  Phrase text;
+  if (job.longer_share.value_or(0.0) > 0.0) {
+    const double percent = 100.0 * *job.longer_share;
+    text =
+        job.drops_longer
+            ? phrase("{:.1f} % of the samples are longer than the sequence and left out; ", percent)
+            : phrase("{:.1f} % of the samples are longer than the sequence and cut; ", percent);
+  }
+  return text.append(
+      phrase("of its time {:.1f} % steps, {:.1f} % padding, {:.1f} % dataloader, {:.1f} % logging, "
+             "{:.1f} % saving, {:.1f} % evaluation",
+             share(JobPart::steps),
+             share(JobPart::padding),
+             share(JobPart::dataloader),
+             share(JobPart::logging),
+             share(JobPart::saving),
+             share(JobPart::evaluation)));
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ Json tokenized_dataset(const std::string& file, const std::string& tokenizer) {
       rehearsal::run_and_read({program,
                                "-I",
                                "-c",
-                               std::string(embedded_file("configs/dataset/lengths.py")),
+                               std::string(embedded_file("configs/kit/samples.py")),
                                file,
                                tokenizer,
                                kMostRows});

@@ -79,6 +79,11 @@ std::string model_of(const Scenario& scenario, std::vector<Phrase>& notes) {
 tuner::OwnTraining own_training(const Arguments& arguments) {
   tuner::OwnTraining own;
   own.settings = arguments.from_kept;
+  if (!arguments.data.empty()) {
+    std::error_code none;
+    own.data = fs::absolute(arguments.data, none).string();
+    own.tokenizer = fs::absolute(arguments.tokenizer, none).string();
+  }
   if (arguments.from_tool == "trainer") {
     own.form = foreign::Form::trl;
   } else if (!arguments.from_tool.empty()) {

@@ -32,10 +32,12 @@ def parser(description):
     flags = argparse.ArgumentParser(description=description)
     flags.add_argument("--scenario", default=str(HERE / "scenario.json"), help="what zeroplan planned")
     flags.add_argument("--model", default=str(HERE / "model"), help="folder with config.json, weights if any")
-    flags.add_argument("--tokenizer", help="folder of the tokenizer; bytes are tokens without one")
     run = json.loads(TRAINING.read_text(encoding="utf-8")) if TRAINING.is_file() else {}
+    flags.add_argument("--tokenizer", default=run.pop("tokenizer", None),
+                       help="folder of the tokenizer; bytes are tokens without one")
     flags.add_argument("--data", default=run.pop("data", None),
-                       help=".txt, or .jsonl with a member \"text\"; random tokens without it")
+                       help=".txt, or rows of text, messages, prompt and completion in .jsonl, .json or .parquet "
+                            "(samples.py); without a tokenizer of text alone; random tokens without it")
     flags.add_argument("--steps", type=int,
                        help="optimizer steps; without it the epochs of training.json, and 20 of random tokens")
     flags.add_argument("--seed", type=int, default=run.pop("seed", 1))
@@ -382,31 +384,39 @@ def with_adapters(model, workload):
     return get_peft_model(model, settings, **casts)
 
 
-def read_texts(path):
-    if path.endswith(".jsonl"):
-        with open(path, encoding="utf-8") as lines:
-            return [json.loads(line)["text"] for line in lines if line.strip()]
-    return [Path(path).read_text(encoding="utf-8")]
-
-
-def read_tokens(arguments, vocabulary):
-    """All tokens of the data, one after the other; None without data."""
+def read_samples(arguments, vocabulary):
+    """Of each row of the data its tokens, and how many of them are a prompt; None without data."""
     if not arguments.data:
         return None
-    texts = read_texts(arguments.data)
+    if arguments.tokenizer and not arguments.data.endswith(".txt"):
+        from samples import samples_of
+
+        return samples_of(arguments.data, arguments.tokenizer)
+    texts = [Path(arguments.data).read_text(encoding="utf-8")]
+    if not arguments.data.endswith(".txt"):
+        texts = [json.loads(line)["text"] for line in texts[0].split("\n") if line.strip()]
     if arguments.tokenizer:
         from transformers import AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(arguments.tokenizer)
-        tokens = [token for text in texts for token in tokenizer(text)["input_ids"]]
-    else:
-        tokens = [byte % vocabulary for text in texts for byte in text.encode("utf-8")]
-    return torch.tensor(tokens, dtype=torch.long)
+        return [(tokenizer(text)["input_ids"], 0) for text in texts]
+    return [([byte % vocabulary for byte in text.encode("utf-8")], 0) for text in texts]
+
+
+def read_tokens(arguments, vocabulary):
+    """All tokens of the data, one after the other; None without data."""
+    samples = read_samples(arguments, vocabulary)
+    return None if samples is None else torch.tensor([token for ids, _ in samples for token in ids], dtype=torch.long)
+
+
+def padding_of(workload):
+    """How samples of the plan's data fill a micro-batch: "longest", "max" or "packed"."""
+    return workload.get("dataset", {}).get("padding", "packed")
 
 
 def unit_of(workload):
-    """How much of the data a sample takes: so many tokens of text, and of text with images a row."""
-    return 1 if "images" in workload else workload["sequence_length"]
+    """How much of the data a sample takes: so many tokens of packed text, else a row."""
+    return 1 if "images" in workload or padding_of(workload) != "packed" else workload["sequence_length"]
 
 
 class Text:
@@ -426,9 +436,36 @@ class Text:
         return {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
 
 
+class Samples(Text):
+    """Rows of the data, a sequence each, padded in their micro-batch as planned."""
+
+    def __init__(self, arguments, scenario, model):
+        super().__init__(arguments, scenario, model)
+        said = scenario["workload"]["dataset"]
+        self.to_end, self.drops = padding_of(scenario["workload"]) == "max", said.get("longer") == "drop"
+
+    def read(self):
+        samples = read_samples(self.arguments, self.vocabulary)
+        if samples is None or not self.drops:
+            return samples
+        return [sample for sample in samples if len(sample[0]) <= self.length]
+
+    def sequences(self, count, seed, rows):
+        return Rows(self.length, rows) if rows else super().sequences(count, seed, rows)
+
+    def collate(self, rows):
+        longest = self.length if self.to_end else max(len(row["input_ids"]) for row in rows)
+        filled = [("input_ids", 0), ("labels", -100), ("attention_mask", 0)]
+        for row in rows:
+            row["attention_mask"] = torch.ones_like(row["input_ids"])
+        return {key: torch.stack([torch.nn.functional.pad(row[key], (0, longest - len(row[key])), value=value)
+                                  for row in rows]) for key, value in filled}
+
+
 def data_of(arguments, scenario, model):
     if "images" not in scenario["workload"]:
-        return Text(arguments, scenario, model)
+        packed = padding_of(scenario["workload"]) == "packed"
+        return (Text if packed else Samples)(arguments, scenario, model)
     from images import TextWithImages
 
     return TextWithImages(arguments, scenario, model)
@@ -453,6 +490,23 @@ class Sequences(torch.utils.data.Dataset):
             start = (index * self.length) % (len(self.tokens) - self.length + 1)
             ids = self.tokens[start : start + self.length]
         return {"input_ids": ids, "labels": ids.clone()}
+
+
+class Rows(torch.utils.data.Dataset):
+    """Samples as they are, from the first again behind the last; a prompt's tokens are no labels."""
+
+    def __init__(self, length, samples):
+        self.length, self.samples = length, samples
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        ids, prompt = self.samples[index % len(self.samples)]
+        ids = torch.tensor(ids[: self.length], dtype=torch.long)
+        labels = ids.clone()
+        labels[: min(prompt, len(ids) - 1)] = -100  # a cut answer leaves one token to learn
+        return {"input_ids": ids, "labels": labels}
 
 
 def mask_tokens(sample, vocabulary, mask_token, seed, share=0.15):

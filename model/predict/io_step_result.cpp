@@ -94,6 +94,7 @@ Json job_json(const JobTime& job) {
        {"seconds", number(job.seconds().seconds())},
        {"padded_length", job.padded_length},
        {"padding_share", job.padding_share ? Json(number(*job.padding_share)) : Json()},
+       {"longer_share", job.longer_share ? Json(number(*job.longer_share)) : Json()},
        {"parts", parts}});
 }
 

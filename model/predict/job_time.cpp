@@ -59,6 +59,14 @@ std::optional<double> padding_share(const Plan& plan, double padded) {
   return std::max(0.0, 1.0 - filled / padded);
 }
 
+std::optional<double> longer_share(const Plan& plan) {
+  const std::vector<std::int64_t>& lengths = plan.workload.dataset->lengths;  // ascending
+  if (lengths.empty()) return std::nullopt;
+  const auto first =
+      std::upper_bound(lengths.begin(), lengths.end(), plan.workload.sequence_length);
+  return static_cast<double>(lengths.end() - first) / static_cast<double>(lengths.size());
+}
+
 Phrase lengths_in_words(const Plan& plan) {
   const Dataset& dataset = *plan.workload.dataset;
   const std::int64_t longest = plan.workload.sequence_length;
@@ -222,6 +230,8 @@ std::optional<JobTime> job_time(const Plan& plan,
   job.steps = job_steps(plan);
   job.padded_length = padded_length(plan);
   job.padding_share = padding_share(plan, job.padded_length);
+  job.longer_share = longer_share(plan);
+  job.drops_longer = dataset.longer == LongSamples::drop;
   const double longest = static_cast<double>(plan.workload.sequence_length);
   const std::optional<Plan> shorter = mean_step_plan(plan);
   const Seconds step = shorter ? step_of(*shorter) * question.of_analytic : question.full_step;

@@ -152,6 +152,8 @@ class Job(Result):
     """Tokens of a row of a micro-batch, in the mean."""
     padding_share: Optional[float] = None
     """Of these the part that is padding, 0 to 1; None where lengths are not known."""
+    longer_share: Optional[float] = None
+    """Of the samples those longer than the sequence, which are cut or left out; None where lengths are not given."""
     parts: JobParts = field(default_factory=JobParts)
 
 

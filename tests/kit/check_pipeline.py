@@ -156,9 +156,9 @@ class Kit:
         import torch
 
         sys.path.insert(0, str(self.rest))
-        from common import Sequences, read_texts
+        from common import Sequences
 
-        text = read_texts(str(self.folder / "text.txt"))[0]
+        text = (self.folder / "text.txt").read_text()
         tokens = torch.tensor([byte % 256 for byte in text.encode()])
         optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
         data = Sequences(32, 1 << 30, 256, 1, tokens)

@@ -43,6 +43,7 @@ constexpr std::array kOfDeepSpeed = {Source{"run.sh", "run.sh.in", true},
                                      Source{"train_bert.py", "train_bert.py", true},
                                      Source{"measure.py", "measure.py", true},
                                      Source{"common.py", "common.py"},
+                                     Source{"samples.py", "samples.py"},
                                      Source{"native.py", "native.py"},
                                      Source{"measurement.py", "measurement.py"}};
 constexpr std::array kOfTrl = {Source{"run.sh", "run.sh.in", true},
@@ -61,12 +62,14 @@ constexpr std::array kOfPipeline = {Source{"run.sh", "run.sh.in", true},
                                     Source{"pipeline.py", "pipeline.py"},
                                     Source{"weights.py", "weights.py"},
                                     Source{"common.py", "common.py"},
+                                    Source{"samples.py", "samples.py"},
                                     Source{"native.py", "native.py"},
                                     Source{"measurement.py", "measurement.py"}};
 constexpr std::array kOfAccelerate = {Source{"run.sh", "run_accelerate.sh.in", true},
                                       Source{"job.sbatch", "job_accelerate.sbatch.in"},
                                       Source{"train.py", "train.py", true},
                                       Source{"common.py", "common.py"},
+                                      Source{"samples.py", "samples.py"},
                                       Source{"measurement.py", "measurement.py"}};
 constexpr std::array kOfImages = {Source{"images.py", "images.py"}};
 
@@ -120,6 +123,8 @@ Json training_document(const Plan& plan, const OwnTraining& own) {
                                       setting.value.as_string().ends_with(".txt"));
     if (data && is_file) run["data"] = setting.value;
   }
+  if (!own.data.empty()) run["data"] = own.data;
+  if (!own.tokenizer.empty()) run["tokenizer"] = own.tokenizer;
   return run;
 }
 
@@ -199,7 +204,7 @@ std::vector<KitFile> make_kit(const Plan& plan,
   files.push_back({"ds_config.json", config.dump(2) + "\n"});
   const Json& said = *run.find("learning_rate");
   const double rate = said.is_number() ? said.as_number() : foreign::usual_learning_rate(plan);
-  const Phrase page = plan_page(plan, prediction, rate);
+  const Phrase page = plan_page(plan, prediction, rate, own.data);
   files.push_back({"PLAN.md", page, false, page});
   const bool scripts = plan.workload.engine != TrainingEngine::embedded && beyond_kit(plan).empty();
   if (!scripts && kit_forms(plan).empty()) return files;

@@ -26,6 +26,8 @@ struct KitFile {
 struct OwnTraining {
   std::optional<foreign::Form> form;  // whose file it is, where a kit has one of the same tool
   foreign::FormSettings settings;
+  // Folders and files of this machine: what the dataset was counted from; empty: nothing was.
+  std::string data, tokenizer;
 };
 
 // PLAN.md, what starts the run and ds_config.json (of FSDP and DDP accelerate.yaml) lie in the

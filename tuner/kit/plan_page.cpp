@@ -233,13 +233,21 @@ void images(const Plan& plan, Phrase& page) {
 }
 
 // How long it runs and what it leaves.
-void run_of(const Plan& plan, double learning_rate, Phrase& page) {
+void run_of(const Plan& plan, double learning_rate, const std::string& data, Phrase& page) {
   const auto save = predict_checkpoint(plan);
   const bool saves = plan.loop.save && plan.loop.save->unit != Every::Unit::never;
-  page.append(phrase(
-      "\nWith --data FILE and without --steps it trains the epochs of kit/training.json, which has "
-      "the learning rate ({}), the schedule and the folder that it writes to.\n",
-      fmt::format("{}", learning_rate)));
+  const std::string rate = fmt::format("{}", learning_rate);
+  page.append(
+      data.empty()
+          ? phrase("\nWith --data FILE and without --steps it trains the epochs of "
+                   "kit/training.json, which has the learning rate ({}), the schedule and the "
+                   "folder that it writes to.\n",
+                   rate)
+          : phrase("\nWithout --steps it trains the epochs of kit/training.json on {}, which that "
+                   "file names beside the learning rate ({}), the schedule and the folder that it "
+                   "writes to; --data FILE trains on another.\n",
+                   data,
+                   rate));
   page.append(
       saves ? phrase("Checkpoints are saved: {}.\n", to_string(*plan.loop.save))
             : phrase("Nothing is saved while it trains (`save_strategy: no`): --save saves the "
@@ -249,7 +257,7 @@ void run_of(const Plan& plan, double learning_rate, Phrase& page) {
   }
 }
 
-void start(const Plan& plan, double learning_rate, Phrase& page) {
+void start(const Plan& plan, double learning_rate, const std::string& data, Phrase& page) {
   page += "\n## Start\n\n";
   if (explains_why_not(plan, page)) return;
   weights(plan, page);
@@ -271,7 +279,7 @@ void start(const Plan& plan, double learning_rate, Phrase& page) {
     }
     page += "```\n";
   }
-  run_of(plan, learning_rate, page);
+  run_of(plan, learning_rate, data, page);
   images(plan, page);
   page += "\nA script of your own is told the same by:\n\n```\n";
   page.append(trainer_lines(plan));
@@ -322,11 +330,14 @@ void list(const char* title, const std::vector<Phrase>& sentences, Phrase& page)
 
 }  // namespace
 
-Phrase plan_page(const Plan& plan, const StepResult& prediction, double learning_rate) {
+Phrase plan_page(const Plan& plan,
+                 const StepResult& prediction,
+                 double learning_rate,
+                 const std::string& data) {
   Phrase page;
   head(plan, prediction, page);
   memory(plan, prediction, page);
-  start(plan, learning_rate, page);
+  start(plan, learning_rate, data, page);
   if (plan.workload.engine != TrainingEngine::embedded && beyond_kit(plan).empty()) {
     check(plan, page);
   }

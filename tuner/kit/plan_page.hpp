@@ -7,7 +7,11 @@
 
 namespace zeroplan::tuner {
 
-// `learning_rate`: of the folder's other files.
-Phrase plan_page(const Plan& plan, const StepResult& prediction, double learning_rate);
+// `learning_rate`: of the folder's other files. `data`: what kit/training.json names; empty:
+// nothing.
+Phrase plan_page(const Plan& plan,
+                 const StepResult& prediction,
+                 double learning_rate,
+                 const std::string& data);
 
 }  // namespace zeroplan::tuner
