@@ -30,6 +30,8 @@ ChosenPlan in_detail(const tuner::Question& question,
   }
   const Json document = scenario_document(plan, question.scenario);
   const tuner::Variations variations(parse_scenario(document, "the chosen configuration"));
+  chosen.sizes = size_grid(variations, options, deadline);
+  chosen.if_wrong = if_assumed_wrongly(variations, question.scenario, options, deadline);
   chosen.sensitivity = sensitivity(variations, options, deadline);
   chosen.sensitivity_base = variations.base();
   return chosen;

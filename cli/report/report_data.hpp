@@ -13,6 +13,7 @@
 #include "tuner/trade_offs.hpp"
 #include "tuner/training_cost.hpp"
 #include "tuner/tune.hpp"
+#include "tuner/what_if.hpp"
 #include "tuner/why.hpp"
 
 namespace zeroplan::cli {
@@ -24,6 +25,8 @@ struct ChosenPlan {
   std::optional<simulator::SimulatedStep> step;  // where the plan is simulated
   tuner::Sensitivity sensitivity;
   Plan sensitivity_base;  // the plan as its moves are described against
+  tuner::SizeGrid sizes;
+  std::vector<tuner::AssumptionMove> if_wrong;
 };
 
 struct ReportData {

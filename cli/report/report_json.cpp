@@ -232,6 +232,40 @@ Json expandable_json(const tuner::Sensitivity& all) {
   return {};
 }
 
+// Null where it was refused or the time was over.
+Json outcome_json(const tuner::VariedResult& outcome) {
+  if (!outcome.result) return {};
+  return Json::object(
+      {{"fits", outcome.result->fits},
+       {"gpu_bytes", outcome.result->gpu.peak_total.count()},
+       {"step_seconds", outcome.result->step.total.seconds()},
+       {"tokens_per_second_per_gpu", outcome.result->step.tokens_per_second_per_gpu}});
+}
+
+Json sizes_json(const tuner::SizeGrid& grid) {
+  Json lengths = Json::array();
+  Json batches = Json::array();
+  Json cells = Json::array();
+  for (const std::int64_t tokens : grid.sequence_lengths) lengths.push_back(Json(tokens));
+  for (const std::int64_t sequences : grid.micro_batch_sizes) batches.push_back(Json(sequences));
+  for (const tuner::VariedResult& cell : grid.cells) cells.push_back(outcome_json(cell));
+  return Json::object({{"sequence_lengths", std::move(lengths)},
+                       {"micro_batch_sizes", std::move(batches)},
+                       {"cells", std::move(cells)}});
+}
+
+// Those that were refused are left out.
+Json if_wrong_json(const std::vector<tuner::AssumptionMove>& moves, const Translation& words) {
+  Json list = Json::array();
+  for (const tuner::AssumptionMove& move : moves) {
+    Json outcome = outcome_json(move.outcome);
+    if (outcome.is_null()) continue;
+    outcome["if"] = words.text(move.instead);
+    list.push_back(std::move(outcome));
+  }
+  return list;
+}
+
 Json batch_json(const Plan& plan) {
   const Workload& workload = plan.workload;
   const std::int64_t sequences =
@@ -302,6 +336,8 @@ Json to_json(const ReportData& data, const Translation& words) {
                                 {"strategies", strategies_json(data.fit, front, words)},
                                 {"why", Json::array()},
                                 {"trust", Json()},
+                                {"sizes", Json()},
+                                {"if_wrong", Json::array()},
                                 {"sensitivity", Json::array()},
                                 {"with_expandable_segments", Json()},
                                 {"remedies", remedies_json(data.fit, words)}});
@@ -313,6 +349,8 @@ Json to_json(const ReportData& data, const Translation& words) {
   document["chosen"] = chosen_json(data, words);
   document["why"] = alternatives_json(data.chosen->alternatives, data.chosen->row, words);
   document["trust"] = trust_json(data.chosen->row.plan, words);
+  document["sizes"] = sizes_json(data.chosen->sizes);
+  document["if_wrong"] = if_wrong_json(data.chosen->if_wrong, words);
   document["with_expandable_segments"] = expandable_json(data.chosen->sensitivity);
   document["sensitivity"] = sensitivity_json(*data.chosen, words);
   document["sensitivity_complete"] = data.chosen->sensitivity.complete;

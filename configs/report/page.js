@@ -112,6 +112,42 @@
     number(training.of, hours(training.hours), training.cost === null ? "" : money(training.cost) + " " + training.currency);
   }
 
+  // Two sliders over what was simulated beforehand.
+  function sizes() {
+    const section = document.getElementById("sizes"), grid = doc.sizes;
+    if (!grid || grid.sequence_lengths.length * grid.micro_batch_sizes.length < 2) {
+      section.remove();
+      return;
+    }
+    const length = document.getElementById("length"), batch = document.getElementById("batch");
+    const filled = section.querySelector(".bar"), shown = section.querySelector(".shown"), all = result.gpu.capacity_bytes;
+    section.querySelector(".about").textContent =
+      say("The chosen configuration with another sequence length and micro-batch, each simulated; the accumulation stays.");
+    const place = (input, values, now) => {
+      input.max = values.length - 1;
+      input.value = Math.max(0, values.indexOf(now));
+      input.addEventListener("input", draw);
+    };
+    function draw() {
+      const tokens = grid.sequence_lengths[+length.value], sequences = grid.micro_batch_sizes[+batch.value];
+      const cell = grid.cells[+length.value * grid.micro_batch_sizes.length + +batch.value];
+      const texts = [say("sequence length: {} tokens", count(tokens)), say("micro-batch: {}", count(sequences))];
+      [length, batch].forEach((input, i) => {
+        input.labels[0].textContent = texts[i];
+        input.setAttribute("aria-valuetext", texts[i]);
+      });
+      filled.classList.toggle("no", !cell || !cell.fits);
+      filled.firstElementChild.style.width = cell ? Math.min(100, 100 * cell.gpu_bytes / all) + "%" : "0";
+      shown.textContent = !cell ? say("not simulated")
+        : cell.fits ? say("fits: {}, {} tokens/s per GPU, {} a step", of(cell.gpu_bytes, all), count(cell.tokens_per_second_per_gpu), time(cell.step_seconds))
+        : say("does not fit: {}", of(cell.gpu_bytes, all));
+      filled.setAttribute("aria-label", shown.textContent);
+    }
+    place(length, grid.sequence_lengths, doc.question.sequence_length);
+    place(batch, grid.micro_batch_sizes, chosen.batch.micro_batch_size);
+    draw();
+  }
+
   function why() {
     const section = document.getElementById("why");
     const [others, trust] = section.querySelectorAll("ul");
@@ -211,14 +247,29 @@
 
   function assumptions() {
     const section = document.getElementById("assumed");
-    const list = section.querySelector("ul");
+    const [list, wrong] = section.querySelectorAll("ul");
     for (const text of doc.assumptions) list.append(element("li", say("Assumed: {}", text)));
     for (const text of doc.warnings) list.append(element("li", say("Warning: {}", text)));
     if (!list.children.length) list.append(element("li", say("Nothing was assumed.")));
+    const speed = result && result.step.tokens_per_second_per_gpu;
+    for (const one of doc.if_wrong) {
+      const change = 100 * (one.tokens_per_second_per_gpu / speed - 1);
+      wrong.append(element("li", one.fits && Math.abs(change) < 0.05 ? say("If {}: it fits, {}", one.if, gib(one.gpu_bytes)) : one.fits
+        ? say("If {}: it fits, {}, speed {} %", one.if, gib(one.gpu_bytes), (change < 0 ? "" : "+") + change.toFixed(1))
+        : say("If {}: it does not fit, {}", one.if, gib(one.gpu_bytes))));
+    }
+    for (const other of chosen ? result.at_network || [] : []) {
+      wrong.append(element("li", say("If the network between nodes has {} Gb/s: {} tokens/s per GPU", other.gigabits_per_second, count(other.tokens_per_second_per_gpu))));
+    }
+    if (!wrong.children.length) {
+      wrong.previousElementSibling.remove();
+      wrong.remove();
+    }
   }
 
   words();
   glance();
+  sizes();
   why();
   launch();
   strategies();

@@ -770,6 +770,10 @@ class Report(Result):
     """What predictions of this kind of plan were compared with, how far they were off, and what would make this one surer."""
     with_expandable_segments: Optional[Dict[str, Any]] = None
     """The chosen one with PyTorch's expandable segments, where it has none and may have them: bytes, seconds."""
+    sizes: Optional[Dict[str, Any]] = None
+    """The chosen one with other sequence lengths and micro-batches: `cells` by length, then by micro-batch; None where one was refused."""
+    if_wrong: List[Dict[str, Any]] = field(default_factory=list)
+    """What was assumed as it may be instead (`if`), and what the chosen one needs and takes then."""
     sensitivity: List[Dict[str, Any]] = field(default_factory=list)
     sensitivity_complete: bool = False
     """All of it was simulated before the time was over."""

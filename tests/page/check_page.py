@@ -71,6 +71,20 @@ def check_front(browser):
     })()""")
     capacity = browser.evaluate("JSON.parse(document.getElementById('document').textContent).question.capacity_bytes")
     check("the bar of GPU memory is as full as the GPU", abs(filled - result / capacity) < 0.01, str(filled))
+    moved = browser.evaluate("""(() => {
+      const length = document.getElementById('length'), shown = document.querySelector('#sizes .shown'), texts = [shown.textContent];
+      for (const at of [length.max, 0]) {
+        length.value = at;
+        length.dispatchEvent(new Event('input'));
+        texts.push(shown.textContent);
+      }
+      return [...texts, length.labels[0].textContent];
+    })()""")
+    grid = browser.evaluate("JSON.parse(document.getElementById('document').textContent).sizes")
+    check("the slider of lengths shows what was simulated", f"{result / 2**30:.1f} of" in moved[0] and len(set(moved)) == 4
+          and moved[3].endswith(f"{grid['sequence_lengths'][0]:,} tokens"), str(moved))
+    wrong = browser.evaluate("[...document.querySelectorAll('#assumed ul:last-of-type li')].map((one) => one.textContent)")
+    check("the page says what a wrong assumption changes", any(one.startswith("If ") for one in wrong), str(wrong))
     alternatives = browser.evaluate("document.querySelectorAll('#why li').length")
     check("the page says why not otherwise", alternatives >= 3, str(alternatives))
     launch = browser.evaluate("document.querySelector('#launch pre').textContent")
