@@ -1,4 +1,4 @@
-// The output shown in README.md, README.zh.md, docs/articles.md, docs/tutorial.md and
+// The output shown in README.md, README.zh.md, docs/articles.md and its pages, docs/tutorial.md and
 // docs/gallery.md is what the program prints. UPDATE_GOLDEN=1 rewrites it. A mark holds a command
 // and pipes, so that a part may be shown:
 // `<!-- output of: zeroplan fit 7B 8xA100 | sed -n 1,9p -->`.
@@ -60,8 +60,11 @@ TEST_CASE("README.md shows what the program prints") { check_outputs("README.md"
 
 TEST_CASE("README.zh.md shows what the program prints") { check_outputs("README.zh.md"); }
 
-TEST_CASE("docs/articles.md answers the articles' questions as the program does") {
+TEST_CASE("docs/articles.md and its pages answer the articles' questions as the program does") {
   check_outputs("docs/articles.md");
+  for (const char* page : {"hosts", "starcoder", "containers", "pipeline", "bert"}) {
+    check_outputs(std::string("docs/article_") + page + ".md");
+  }
 }
 
 TEST_CASE("docs/tutorial.md shows what the program prints") { check_outputs("docs/tutorial.md"); }
