@@ -154,6 +154,10 @@ inline constexpr OptionInfo kNoSearch = {
     "--no-search", "", "", "the strategies of fit alone; what it recommends is the chosen point"};
 inline constexpr std::array kReportOptions = {
     OptionInfo{"--output", "-o", "FILE", "the page to write: report.html"},
+    OptionInfo{"--compare-with",
+               "",
+               "FLAGS",
+               "compared with: the question with other flags, several between semicolons"},
     kNoSearch,
     kReportObjective,
     kFix,

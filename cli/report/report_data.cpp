@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/diagnostic.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "simulator/simulate.hpp"
 #include "tuner/fit.hpp"
+#include "tuner/fit_ranking.hpp"
 
 namespace zeroplan::cli {
 namespace {
@@ -83,9 +85,20 @@ ReportData report_of_fit(const Scenario& scenario, const ReportOptions& options)
   return data;
 }
 
-}  // namespace
+// One that is refused says so, and the others stay.
+ComparedAnswer answer_compared(const ComparedQuestion& question, const PredictOptions& options) {
+  ComparedAnswer other{question, std::nullopt, {}};
+  try {
+    const tuner::FitAnswer answer = tuner::strategies_alone(question.scenario, options);
+    other.row = answer.recommended ? answer.strategies[*answer.recommended]
+                                   : tuner::nearest_of(answer.strategies);
+  } catch (const InputError& error) {
+    other.refusal = to_string(error.diagnostics().front());
+  }
+  return other;
+}
 
-ReportData gather_report(const Scenario& scenario, const ReportOptions& options) {
+ReportData searched_report(const Scenario& scenario, const ReportOptions& options) {
   if (!options.searches) return report_of_fit(scenario, options);
   ReportData data;
   data.scenario = scenario;
@@ -112,7 +125,7 @@ ReportData gather_report(const Scenario& scenario, const ReportOptions& options)
   if (!data.trade_offs.search.best && data.fit.needs.any() && !all.over()) {
     ReportOptions left = options;
     left.tune.search.seconds = all.left();
-    return gather_report(tuner::with_packages(scenario, data.fit.needs), left);
+    return searched_report(tuner::with_packages(scenario, data.fit.needs), left);
   }
   if (data.trade_offs.search.best) {
     tuner::StrategyResult best;
@@ -120,6 +133,16 @@ ReportData gather_report(const Scenario& scenario, const ReportOptions& options)
     best.strategy = tuner::strategy_of(best.plan);
     const tuner::Question question = tuner::ask_of(best.plan, scenario);
     data.chosen = in_detail(question, std::move(best), search.limits.predict, all);
+  }
+  return data;
+}
+
+}  // namespace
+
+ReportData gather_report(const Scenario& scenario, const ReportOptions& options) {
+  ReportData data = searched_report(scenario, options);
+  for (const ComparedQuestion& question : options.compared) {
+    data.compared.push_back(answer_compared(question, options.tune.search.limits.predict));
   }
   return data;
 }

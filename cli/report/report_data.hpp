@@ -29,6 +29,17 @@ struct ChosenPlan {
   std::vector<tuner::AssumptionMove> if_wrong;
 };
 
+// The question with other flags, as `fit` answers it.
+struct ComparedQuestion {
+  std::string flags;  // "--cluster 8xH100-80G"
+  Scenario scenario;
+};
+struct ComparedAnswer {
+  ComparedQuestion question;
+  std::optional<tuner::StrategyResult> row;  // recommended, or the nearest where nothing fits
+  Phrase refusal;                            // why there is no row
+};
+
 struct ReportData {
   Scenario scenario;
   tuner::TradeOffs trade_offs;
@@ -42,6 +53,7 @@ struct ReportData {
   tuner::Objective objective = tuner::Objective::throughput;
   double gap = 0.0;
   tuner::CostQuestion cost;
+  std::vector<ComparedAnswer> compared;
 };
 
 struct ReportOptions {
@@ -49,6 +61,7 @@ struct ReportOptions {
   int ceilings = 6;         // searches for the front, besides the first
   bool searches = true;  // false: the strategies of fit alone, and the one it recommends is chosen
   tuner::CostQuestion cost;
+  std::vector<ComparedQuestion> compared;
 };
 
 // Throws InputError as resolve() and read_request() do.

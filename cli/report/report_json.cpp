@@ -9,6 +9,7 @@
 #include "cli/language/translation.hpp"
 #include "cli/report/report_data.hpp"
 #include "cli/report/step_timeline.hpp"
+#include "cli/step_text.hpp"
 #include "cli/table.hpp"
 #include "cli/why_text.hpp"
 #include "model/hardware/cluster.hpp"
@@ -266,6 +267,28 @@ Json if_wrong_json(const std::vector<tuner::AssumptionMove>& moves, const Transl
   return list;
 }
 
+Json compared_json(const ReportData& data, const ComparedAnswer& other, const Translation& words) {
+  Json row = Json::object({{"flags", other.question.flags}});
+  if (!other.row) {
+    row["refusal"] = words.text(other.refusal);
+    return row;
+  }
+  const tuner::StrategyResult& best = *other.row;
+  const tuner::TrainingCost cost = tuner::training_cost(
+      data.cost, written_cluster(other.question.scenario), best.plan, best.result);
+  row["name"] = words.text(full_name(best));
+  row["fits"] = best.result.fits;
+  row["gpus"] = best.plan.cluster.total_gpus();
+  row["gpu_bytes"] = best.result.gpu.peak_total.count();
+  row["capacity_bytes"] = best.result.gpu.capacity.count();
+  row["tokens_per_second"] = best.result.step.tokens_per_second_per_gpu *
+                             static_cast<double>(best.plan.cluster.total_gpus());
+  row["of"] = words.text(size_text(cost));
+  row["hours"] = cost.hours;
+  row["cost"] = cost.cost ? Json(*cost.cost) : Json();
+  return row;
+}
+
 Json batch_json(const Plan& plan) {
   const Workload& workload = plan.workload;
   const std::int64_t sequences =
@@ -338,6 +361,7 @@ Json to_json(const ReportData& data, const Translation& words) {
                                 {"trust", Json()},
                                 {"sizes", Json()},
                                 {"if_wrong", Json::array()},
+                                {"compared", Json::array()},
                                 {"sensitivity", Json::array()},
                                 {"with_expandable_segments", Json()},
                                 {"remedies", remedies_json(data.fit, words)}});
@@ -345,6 +369,9 @@ Json to_json(const ReportData& data, const Translation& words) {
       data.chosen ? data.chosen->row.result : data.fit.strategies.front().result;
   document["assumptions"] = texts(result.assumptions, words);
   document["warnings"] = texts(result.warnings, words);
+  for (const ComparedAnswer& other : data.compared) {
+    document["compared"].push_back(compared_json(data, other, words));
+  }
   if (!data.chosen) return document;
   document["chosen"] = chosen_json(data, words);
   document["why"] = alternatives_json(data.chosen->alternatives, data.chosen->row, words);

@@ -1,9 +1,14 @@
 #include "cli/report/report_request.hpp"
 
+#include <iterator>
 #include <optional>
+#include <sstream>
+
+#include <fmt/ranges.h>
 
 #include "base/diagnostic.hpp"
 #include "cli/cost_options.hpp"
+#include "cli/flags.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/search_options.hpp"
@@ -28,6 +33,20 @@ void refuse_search_flags(const Arguments& arguments) {
   }
 }
 
+// "--cluster 8xH100-80G; --method lora": each with its flags over the question.
+std::vector<ComparedQuestion> compared_of(const Arguments& arguments, const Scenario& scenario) {
+  std::vector<ComparedQuestion> questions;
+  std::istringstream all(arguments.text("compare-with").value_or(""));
+  for (std::string flags; std::getline(all, flags, ';');) {
+    std::istringstream one(flags);
+    const std::vector<std::string> words{std::istream_iterator<std::string>(one), {}};
+    if (words.empty()) continue;
+    const Arguments said = parse_words(*command_named("scenario"), words);
+    questions.push_back({fmt::format("{}", fmt::join(words, " ")), with_flags(scenario, said)});
+  }
+  return questions;
+}
+
 }  // namespace
 
 ReportData report_data_of(const Arguments& arguments, Streams streams) {
@@ -43,6 +62,7 @@ ReportData report_data_of(const Arguments& arguments, Streams streams) {
                       "zeroplan tune looks for it; report --cluster with what it finds"});
   }
   options.cost = cost_question_of(arguments);
+  options.compared = compared_of(arguments, scenario);
   options.searches = !arguments.has("no-search");
   if (!options.searches) refuse_search_flags(arguments);
   const Translation words(arguments.language);

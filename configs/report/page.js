@@ -198,15 +198,47 @@
     section.querySelector("pre").textContent = chosen.launch;
   }
 
+  const line = (cells, kind) => {
+    const row = element("tr");
+    row.append(...cells.map((cell) => element(kind, cell)));
+    return row;
+  };
+
+  // The question with other flags, and the chosen one first.
+  function compared() {
+    const section = document.getElementById("compared");
+    if (doc.compared.length === 0) {
+      section.remove();
+      return;
+    }
+    const training = chosen && chosen.training;
+    section.querySelector(".about").textContent = say("The same question with other flags, as zeroplan fit answers it; speed is that of all GPUs together.");
+    section.querySelector("thead").append(line(["", say("strategy"), say("fits"), say("GPU GiB"), say("GPUs"), say("tokens/s"),
+      say("time for {}", training ? training.of : doc.compared.map((one) => one.of).find(Boolean) || ""), say("cost")], "th"));
+    const rows = section.querySelector("tbody");
+    const add = (flags, one) => {
+      const row = line([flags, one.name, say(one.fits ? "yes" : "no"), of(one.gpu_bytes, one.capacity_bytes), one.gpus,
+                        count(one.tokens_per_second), hours(one.hours), one.cost === null ? "–" : money(one.cost)], "td");
+      if (!one.fits) row.className = "no";
+      rows.append(row);
+    };
+    if (chosen) add(say("chosen"), { name: chosen.name, fits: true, gpu_bytes: result.gpu.peak_total_bytes, capacity_bytes: result.gpu.capacity_bytes,
+                                     gpus: doc.question.gpus, tokens_per_second: result.step.tokens_per_second_per_gpu * doc.question.gpus,
+                                     hours: training.hours, cost: training.cost });
+    for (const one of doc.compared) {
+      if (one.refusal === undefined) add(one.flags, one);
+      else {
+        const row = line([one.flags, one.refusal], "td");
+        row.lastElementChild.colSpan = 7;
+        rows.append(row);
+      }
+    }
+  }
+
   function strategies() {
     const section = document.getElementById("strategies");
     section.querySelector(".about").textContent =
       say("Each with its best micro-batch and accumulation. GPU memory is that of the whole run in all, as above.");
-    const line = (cells, kind) => {
-      const row = element("tr");
-      row.append(...cells.map((cell) => element(kind, cell)));
-      return row;
-    };
     const { lacksDrive } = zeroplanPlots.parts;
     section.querySelector("thead").append(line([say("strategy"), say("batch"), say("fits"), say("GPU GiB"), say("host GiB"),
                                                 say("tokens/s per GPU")], "th"));
@@ -270,6 +302,7 @@
   words();
   glance();
   sizes();
+  compared();
   why();
   launch();
   strategies();

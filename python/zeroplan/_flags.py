@@ -184,6 +184,8 @@ class ReportFlags(SearchFlags, total=False):
 
     no_search: bool
     """The strategies of `fit` alone."""
+    compare_with: str
+    """Flags of other questions, several between semicolons: "--cluster 8xH100-80G; --method lora"."""
     tokens: Count
     prices: File
 

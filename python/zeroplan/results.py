@@ -774,6 +774,8 @@ class Report(Result):
     """The chosen one with other sequence lengths and micro-batches: `cells` by length, then by micro-batch; None where one was refused."""
     if_wrong: List[Dict[str, Any]] = field(default_factory=list)
     """What was assumed as it may be instead (`if`), and what the chosen one needs and takes then."""
+    compared: List[Dict[str, Any]] = field(default_factory=list)
+    """The question with the flags of `compare_with`, each as `fit` answers it, or with its `refusal`."""
     sensitivity: List[Dict[str, Any]] = field(default_factory=list)
     sensitivity_complete: bool = False
     """All of it was simulated before the time was over."""

@@ -83,6 +83,9 @@ def check_front(browser):
     grid = browser.evaluate("JSON.parse(document.getElementById('document').textContent).sizes")
     check("the slider of lengths shows what was simulated", f"{result / 2**30:.1f} of" in moved[0] and len(set(moved)) == 4
           and moved[3].endswith(f"{grid['sequence_lengths'][0]:,} tokens"), str(moved))
+    compared = browser.evaluate("[...document.querySelectorAll('#compared tbody tr')].map((row) => row.textContent)")
+    check("the page compares with other flags", len(compared) == 3 and compared[0].startswith("chosen")
+          and compared[2].startswith("--cluster 3xTPU"), str(compared))
     wrong = browser.evaluate("[...document.querySelectorAll('#assumed ul:last-of-type li')].map((one) => one.textContent)")
     check("the page says what a wrong assumption changes", any(one.startswith("If ") for one in wrong), str(wrong))
     alternatives = browser.evaluate("document.querySelectorAll('#why li').length")
@@ -278,7 +281,7 @@ def main():
         return 77
     os.makedirs(folder, exist_ok=True)
     page = os.path.join(os.path.abspath(folder), "report.html")
-    if not write_report(program, page, "llama-3.2-1b"):
+    if not write_report(program, page, "llama-3.2-1b", "--compare-with", "--method lora; --cluster 3xTPU"):
         return 1
     browser = Browser(chromium)
     try:
