@@ -62,7 +62,7 @@ TEST_CASE("README.zh.md shows what the program prints") { check_outputs("README.
 
 TEST_CASE("docs/articles.md and its pages answer the articles' questions as the program does") {
   check_outputs("docs/articles.md");
-  for (const char* page : {"hosts", "starcoder", "containers", "pipeline", "bert"}) {
+  for (const char* page : {"hosts", "starcoder", "containers", "pipeline", "bert", "rules"}) {
     check_outputs(std::string("docs/article_") + page + ".md");
   }
 }
