@@ -75,6 +75,23 @@ constexpr std::array kOtherGpusSaid = {
         "kernels and NCCL do not exist for it"},
 };
 
+// Machines with one memory for host and GPU that are no NVIDIA's; a name begins with one of these.
+constexpr std::array kOnePool = {
+    KnownNames{
+        "strixhalo|ryzenaimax|aimax|8060s|gfx1151",
+        "Strix Halo (Ryzen AI Max) has one pool for host and GPU, of whose 128 GB PyTorch for ROCm "
+        "reported 62 to 96 GiB (what BIOS and ttm.pages_limit give the GPU); its allocator, "
+        "kernels "
+        "and speed are not modelled. LoRA of a small model trains there with PyTorch for ROCm "
+        "alone; offloading to the CPU gains nothing"},
+    KnownNames{
+        "appl|m1|m2|m3|m4|m5|mac",
+        "a Mac has no CUDA and one memory for host and GPU, of which PyTorch's MPS allows itself a "
+        "part. DeepSpeed 0.19.6 trains there on one device, in plain PyTorch; its memory and speed "
+        "there are not modelled, and flash-attn does not run. What works: LoRA with mlx-lm, or the "
+        "Trainer on MPS without DeepSpeed; offloading to the CPU gains nothing"},
+};
+
 // Or it is one of these whole: NVIDIA's GPUs whose numbers nobody collected here.
 constexpr std::string_view kOtherGpus =
     "k40|k80|m40|m60|p4|p6|p40|a100x|100x|1060|1070|1070ti|1080|1080ti|1650|1660|1660ti|2060|2070|"
@@ -155,6 +172,13 @@ std::string why_no_gpu(std::string_view name) {
   const std::string key = without_maker(key_of(name));
   for (const KnownNames& row : kOtherGpusSaid) {
     const auto begins = [&](std::string_view known) { return key.starts_with(known); };
+    if (any_name(row.names, begins)) return std::string(row.reason);
+  }
+  for (const KnownNames& row : kOnePool) {
+    const auto begins = [&](std::string_view known) {
+      const bool chip = known.size() == 2;  // "m4max" is Apple's, "m4000" is not
+      return key.starts_with(known) && !(chip && key.size() > 2 && std::isdigit(key[2]) != 0);
+    };
     if (any_name(row.names, begins)) return std::string(row.reason);
   }
   if (any_name(kOtherMakers, [&](std::string_view known) { return key.starts_with(known); })) {

@@ -63,6 +63,7 @@ FAMILIES = {
         "RTX PRO 2000", "RTX PRO 4000", "RTX PRO 4500")},
     "RTX PRO 5000": {"spellings": ["RTX PRO 5000", "PRO 5000", "RTX PRO 5000 Blackwell"],
                      "size_gb": 48},
+    "GB10": {"spellings": ["GB10", "DGX Spark GB10"]},
     "Quadro RTX 8000": {"spellings": ["Quadro RTX 8000", "RTX 8000"]},
     "A2": {"spellings": ["A2"]},
     "A16": {"spellings": ["A16"]},

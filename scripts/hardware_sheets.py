@@ -140,8 +140,28 @@ def from_others(gpus):
     return {"rtx_pro_6000_max_q": quiet, "rtx_5090_d": china, "h800_pcie": h800}
 
 
+SPARK = "public measurements on DGX Spark: "
+
+
+def gb10():
+    """One pool for host and GPU. Its fp16 rate is an eighth of NVIDIA's petaflop of FP4 with sparsity."""
+    leaf, rate = additions.leaf, "NVIDIA DGX Spark product page: 1 PFLOP/s of FP4 with sparsity, an eighth of it in fp16"
+    made = additions.card(
+        "GB10-128G", "NVIDIA GB10", "GB10", 128, BLACKWELL.format("GB10"), "12.1", "dgx_spark",
+        leaf(round(119.61 * GIB), "measured", additions.OOM, 0.0005, "up to 121.69 GiB with other drivers; the least is taken"),
+        (273, {"fp32": 31.25, "tf32": 62.5, "fp16": 125, "bf16": 125, "fp8": 250}, 24, 48, 140), rate, form="superchip")
+    for peak in made["peak_flops"].values():
+        peak.update(confidence="derived", relative_sd=0.15, note="92.3 TFLOP/s in bf16 products: huggingface/kernels#283")
+    del made["pcie"]
+    made["sizes_gb"] = [128, 120, 119]
+    made["host_link"] = leaf(136.5e9, "derived", "a copy reads and writes the one memory: half of 273 GB/s", 0.3)
+    made["pool_system_bytes"] = leaf(round(6.4 * GIB), "measured", SPARK + "GuigsEvt/dgx_spark_config#1 and leptonai/gpud#1170", 0.3,
+                                     "6.2 and 6.4 GiB in use on an idle machine; 4.4 beside a process of 112.4")
+    return {"gb10": made}
+
+
 def gpus(others):
-    made = {}
+    made = gb10()
     for key, figures in GEFORCES.items():
         made[key] = row(key, figures, GEFORCE, "NVIDIA GeForce ", "generic_workstation", capability_of(figures[3]), GEFORCE_SHEET)
     for key, figures in PROFESSIONALS.items():
