@@ -97,8 +97,12 @@ GibPair::GibPair(Bytes need, Bytes available, const std::string& unit)
   const int digits = gib_digits(available);
   constexpr double kUnits = 2.0;  // of the last digit
   if (std::abs(need.gib() - available.gib()) * std::pow(10.0, digits) >= kUnits) return;
-  needed = fixed_text(need.gib(), digits + 1) + unit;
-  there = fixed_text(available.gib(), digits + 1) + unit;
+  constexpr int kMost = 3;  // digits more: MiB
+  for (int more = 1; more <= kMost; ++more) {
+    needed = fixed_text(need.gib(), digits + more) + unit;
+    there = fixed_text(available.gib(), digits + more) + unit;
+    if (needed != there) return;
+  }
 }
 
 std::string gib_text(Bytes bytes) {

@@ -18,6 +18,9 @@ TEST_CASE("a need near its limit has a digit more, on both sides of the limit") 
   const GibPair above(gib(23.56), gib(23.51));
   CHECK(above.needed == "23.56 GiB");
   CHECK(above.there == "23.51 GiB");
+  const GibPair close(gib(23.508), gib(23.51));
+  CHECK(close.needed == "23.508 GiB");
+  CHECK(close.there == "23.510 GiB");
   const GibPair small(gib(7.595), gib(7.6));
   CHECK(small.needed == "7.595 GiB");
   CHECK(small.there == "7.600 GiB");
