@@ -85,7 +85,7 @@ std::string sets_table(const std::vector<tuner::ComparedSet>& compared, const Tr
   for (const tuner::ComparedSet& set : compared) {
     const StepResult& result = set.result;
     rows.push_back({label(set.releases, runs_deepspeed(set)),
-                    gib_number(result.gpu.peak_total),
+                    GibPair(result.gpu.peak_total, result.gpu.capacity, "").needed,
                     gib_number(result.host.peak),
                     seconds_text(result.step.total),
                     fixed_text(result.step.tokens_per_second_per_gpu, 0),

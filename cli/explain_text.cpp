@@ -43,11 +43,12 @@ Phrase run_line(const Plan& plan) {
 
 Phrase verdict_line(const Plan& plan, const StepResult& result) {
   const GpuMemory& gpu = result.gpu;
+  const GibPair shown(gpu.peak_total, gpu.capacity);
   return phrase("{}{}: GPU {} of {} (peak in {}), host {} (peak in {}), step {}\n",
                 result.fits ? "fits" : "does not fit",
                 condition_text(result),
-                gib_text(gpu.peak_total),
-                gib_text(gpu.capacity),
+                shown.needed,
+                shown.there,
                 name(kPhaseNames, gpu.peak_phase),
                 host_amount_text(plan, result),
                 name(kPhaseNames, result.host.peak_phase),

@@ -13,6 +13,7 @@
 #include "cli/table.hpp"
 #include "cli/why_text.hpp"
 #include "model/hardware/cluster.hpp"
+#include "model/plan/packed_copy.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/predict/run_phases.hpp"
 #include "model/predict/verdict.hpp"
@@ -32,6 +33,8 @@ std::int64_t global_batch(const Plan& plan) {
 }
 
 Phrase fit_question_line(const Plan& plan) {
+  const std::optional<PackedCopy> copy = packed_copy(*plan.whole_model);
+  const std::string precision(name(kPrecisionNames, plan.workload.precision));
   return phrase(
       "{} ({} parameters) on {}, {} tokens, {} a step, {}",
       plan.whole_model->name.empty() ? plan.whole_model->architecture : plan.whole_model->name,
@@ -39,7 +42,7 @@ Phrase fit_question_line(const Plan& plan) {
       short_name(plan.cluster),
       plan.workload.sequence_length,
       sequences_text(global_batch(plan)),
-      name(kPrecisionNames, plan.workload.precision));
+      copy ? phrase("{} in the place of {}", precision, copy->format) : Phrase(precision));
 }
 
 Phrase largest_part(const GpuMemory& gpu) {
@@ -59,9 +62,10 @@ Phrase evaluation_line(const tuner::StrategyResult& row) {
   const GpuMemory& gpu = row.result.gpu;
   const Bytes needed = evaluation_phase(row.plan, gpu).allocated +
                        at(gpu.breakdown_at_peak, MemoryCategory::cuda_context);
+  const GibPair pair(needed, gpu.capacity);
   return phrase("  evaluation   {} of {} in batches of {}\n",
-                gib_text(needed),
-                gib_text(gpu.capacity),
+                pair.needed,
+                pair.there,
                 row.plan.evaluation->batch_size);
 }
 
@@ -199,14 +203,15 @@ Phrase yes_text(const tuner::FitAnswer& answer) {
   const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
   const StepResult& result = best.result;
   const Node& node = best.plan.cluster.node;
+  const GibPair gpu(result.gpu.peak_total, result.gpu.capacity);
   Phrase text = phrase(
       "{}{}: {}\n"
       "  GPU memory   {} of {} at the peak, which is in {}; largest part: {}\n",
       is_most_frugal(answer) ? "yes, but only with the most frugal" : "yes",
       other_releases_text(best.plan) + condition_text(result),
       full_name(best),
-      gib_text(result.gpu.peak_total),
-      gib_text(result.gpu.capacity),
+      gpu.needed,
+      gpu.there,
       name(kPhaseNames, result.gpu.peak_phase),
       largest_part(result.gpu));
   text += evaluation_line(best) + host_memory_text(best.plan, result);
@@ -346,7 +351,7 @@ std::vector<Phrase> row_of(const tuner::FitAnswer& answer, std::size_t index) {
           !result.fits                 ? "no"
           : tuner::is_at_limit(result) ? "at limit"
                                        : "yes",
-          rough + gib_number(result.gpu.peak_total),
+          rough + GibPair(result.gpu.peak_total, result.gpu.capacity, "").needed,
           gib_number(result.host.peak),
           rough + fixed_text(result.step.tokens_per_second_per_gpu, 0),
           short_of(result)};

@@ -91,13 +91,18 @@ void ProgressBar::show(double share, const std::string& said, const std::string&
 }
 
 SlowNotice::SlowNotice(std::ostream& log, std::string text) {
-  constexpr std::chrono::seconds kAfter(5);
   if (!is_terminal(log)) return;
-  waits_ = std::thread([this, kAfter, text = std::move(text)] {
+  waits_ = std::thread([this, text = printable(text)] {
+    constexpr std::chrono::seconds kTick(1);
     std::unique_lock lock(mutex_);
-    if (!done_.wait_for(lock, kAfter, [&] { return is_done_; })) {
-      write_to_terminal(printable(text) + "\n");
+    std::size_t width = 0;
+    for (int seconds = 1; !done_.wait_for(lock, kTick, [&] { return is_done_; }); ++seconds) {
+      const std::size_t columns = std::max<std::size_t>(terminal_columns(), 8) - 3;
+      const Cut line = cut(text + " (" + std::to_string(seconds) + " s)", columns);
+      write_to_terminal('\r' + line.text);
+      width = std::max(width, line.columns);
     }
+    if (width > 0) write_to_terminal('\r' + std::string(width, ' ') + '\r');
   });
 }
 

@@ -27,7 +27,8 @@ class ProgressBar {
   std::size_t width_ = 0;  // of what stands there, in columns
 };
 
-// A line for a question that takes longer than questions should, while it is alive.
+// A line for a question that takes more than a second, with the seconds behind it, while it is
+// alive.
 class SlowNotice {
  public:
   SlowNotice(std::ostream& log, std::string text);

@@ -1,9 +1,11 @@
 #include "cli/remedies.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/phrase_list.hpp"
 #include "cli/table.hpp"
+#include "model/plan/packed_copy.hpp"
 #include "model/predict/prediction_parts.hpp"
 #include "model/predict/verdict.hpp"
 
@@ -20,10 +22,21 @@ Phrase list_text(const char* title, const std::vector<Phrase>& lines) {
 
 Phrase because_text(const Plan& plan, const StepResult& result) {
   Phrase text;
+  if (const std::optional<PackedCopy> copy = packed_copy(*plan.whole_model)) {
+    text += phrase(
+        "  because this copy's {} weights are planned in 16 bits: packed they take about {} less\n",
+        copy->format,
+        gib_text(copy->in_16_bits - copy->packed));
+  }
   const Phase peak = result.gpu.peak_phase;
   if (peak != Phase::forward && peak != Phase::backward) return text;
   for (const Phrase& trap : release_traps(plan)) text += phrase("  because {}\n", trap);
   return text;
+}
+
+// As it is shown beside what there is.
+static std::string gpu_need(const StepResult& result) {
+  return GibPair(result.gpu.peak_total, result.gpu.capacity).needed;
 }
 
 Phrase remedy_lines(const std::vector<tuner::Remedy>& remedies) {
@@ -32,7 +45,7 @@ Phrase remedy_lines(const std::vector<tuner::Remedy>& remedies) {
     text += phrase("  - {}:\n    then {}, {} per GPU, {:.0f} tokens/s per GPU{}\n",
                    remedy.change,
                    describe(remedy.best.strategy),
-                   gib_text(remedy.best.result.gpu.peak_total),
+                   gpu_need(remedy.best.result),
                    remedy.best.result.step.tokens_per_second_per_gpu,
                    condition_text(remedy.best.result));
   }
@@ -67,7 +80,7 @@ Phrase changes_text(const tuner::Remedies& changes, const StepResult& base) {
     if (i == 0) text += "what would make it fit, the cheapest first:\n";
     text += phrase("  - {}: GPU {}, host {}, step {}, {}{}\n",
                    one.change,
-                   gib_text(result.gpu.peak_total),
+                   gpu_need(result),
                    gib_text(result.host.peak),
                    seconds_text(result.step.total),
                    slower_text(result, base),

@@ -23,6 +23,7 @@
 #include "cli/errors.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/line_reader.hpp"
+#include "cli/progress_bar.hpp"
 #include "cli/simulate_text.hpp"
 #include "cli/unknown_model.hpp"
 #include "cli/write_file.hpp"
@@ -312,8 +313,12 @@ int run_simulate(const Arguments& arguments, Streams streams) {
   StepResult result = simulator::simulate(plan, options);
   write_recordings(arguments, plan, result, streams);
   tuner::Remedies remedies;
-  if (!result.fits)
+  if (!result.fits) {
+    const SlowNotice notice(
+        streams.log,
+        Translation(arguments.language).text("still simulating what would make it fit"));
     remedies = tuner::find_remedies(tuner::Variations(scenario), result, options.predict);
+  }
   if (arguments.json) {
     streams.out << tuner::simulated_document(plan, result, checkpoint, std::move(remedies)).dump(2)
                 << "\n";

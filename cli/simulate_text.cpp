@@ -191,13 +191,14 @@ std::string simulate_text(const Plan& plan,
                           const std::optional<CheckpointPrediction>& checkpoint,
                           const Translation& words) {
   const GpuMemory& gpu = result.gpu;
+  const GibPair shown(gpu.peak_total, gpu.capacity);
   Phrase verdict = verdict_text(plan, result, remedies);
   verdict +=
       phrase("GPU: {} allocated, {} reserved, {} in all of {}; {} between steps; peak in {}\n",
              gib_text(gpu.peak_allocated),
              gib_text(gpu.peak_reserved),
-             gib_text(gpu.peak_total),
-             gib_text(gpu.capacity),
+             shown.needed,
+             shown.there,
              gib_text(gpu.static_allocated),
              name(kPhaseNames, gpu.peak_phase));
   verdict += phrase("host: {} per node ({} pinned, {} while loading)\n",

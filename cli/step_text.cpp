@@ -51,8 +51,7 @@ Phrase comparison_text(const tuner::StrategyResult& other, const tuner::Strategy
 }
 
 Phrase host_memory_text(const Plan& plan, const StepResult& result) {
-  const std::string needed = gib_text(result.host.peak);
-  const std::string there = gib_text(result.host.capacity);
+  const auto [needed, there] = GibPair(result.host.peak, result.host.capacity);
   if (plan.cluster.node.host_memory.confidence != Confidence::assumed) {
     return phrase("  host memory  {} of {} per node\n", needed, there);
   }
@@ -66,8 +65,7 @@ Phrase host_memory_text(const Plan& plan, const StepResult& result) {
 }
 
 Phrase host_amount_text(const Plan& plan, const StepResult& result) {
-  const std::string needed = gib_text(result.host.peak);
-  const std::string there = gib_text(result.host.capacity);
+  const auto [needed, there] = GibPair(result.host.peak, result.host.capacity);
   const bool stated = plan.cluster.node.host_memory.confidence != Confidence::assumed;
   return stated ? phrase("{} of {}", needed, there)
                 : phrase("{} (unspecified; usual: {})", needed, there);
@@ -80,13 +78,14 @@ std::string probability_text(const StepResult& result) {
 }
 
 Phrase needs_text(const Limit& limit) {
+  const auto [needed, there] = GibPair(limit.needed, limit.available);
   Phrase text = limit.margin > Bytes::zero() ? phrase("needs {} and a margin of {} ({})",
-                                                      gib_text(limit.needed),
+                                                      needed,
                                                       gib_text(limit.margin),
                                                       percent(limit.confidence))
-                                             : phrase("needs {}", gib_text(limit.needed));
-  text = limit.open ? phrase("{}, such a node has at most {}", text, gib_text(limit.available))
-                    : phrase("{}, has {}", text, gib_text(limit.available));
+                                             : phrase("needs {}", needed);
+  text = limit.open ? phrase("{}, such a node has at most {}", text, there)
+                    : phrase("{}, has {}", text, there);
   // What the digits hide.
   if (gib_text(limit.enough()) == gib_text(limit.available) && limit.enough() > limit.available) {
     text = phrase("{}: {:.1f} MiB short",

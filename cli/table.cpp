@@ -79,10 +79,30 @@ std::string table(const std::vector<Column>& columns,
 
 std::string fixed_text(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
 
+namespace {
+
+int gib_digits(Bytes bytes) { return bytes.gib() < 10 ? 2 : 1; }
+
+}  // namespace
+
 std::string gib_number(Bytes bytes) {
   if (bytes.is_infinite()) return "-";
-  const double gib = bytes.gib();
-  return fmt::format("{:.{}f}", gib, gib < 10 ? 2 : 1);
+  return fixed_text(bytes.gib(), gib_digits(bytes));
+}
+
+GibPair::GibPair(Bytes need, Bytes available, const std::string& unit)
+    : needed(unit.empty() ? gib_number(need) : gib_text(need)),
+      there(unit.empty() ? gib_number(available) : gib_text(available)) {
+  if (need.is_infinite() || available.is_infinite()) return;
+  const int digits = gib_digits(available);
+  constexpr double kUnits = 2.0;  // of the last digit
+  if (std::abs(need.gib() - available.gib()) * std::pow(10.0, digits) >= kUnits) return;
+  constexpr int kMost = 3;  // digits more: MiB
+  for (int more = 1; more <= kMost; ++more) {
+    needed = fixed_text(need.gib(), digits + more) + unit;
+    there = fixed_text(available.gib(), digits + more) + unit;
+    if (needed != there) return;
+  }
 }
 
 std::string gib_text(Bytes bytes) {

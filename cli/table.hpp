@@ -27,7 +27,13 @@ std::string table(const std::vector<Column>& columns,
                   const std::vector<std::vector<Phrase>>& rows,
                   const Translation& words);
 
-std::string gib_text(Bytes bytes);             // "31.4 GiB", "-" for infinite
+std::string gib_text(Bytes bytes);  // "31.4 GiB", "-" for infinite
+// What is needed, and what there is, as "23.4 GiB" and "31.4 GiB"; with a digit more where these
+// are so near to each other that the usual digits hide on which side of the limit the need is.
+struct GibPair {
+  GibPair(Bytes needed, Bytes available, const std::string& unit = " GiB");
+  std::string needed, there;
+};
 std::string count_text(std::int64_t count);    // "6,738,415,616"
 std::string short_count_text(std::int64_t n);  // "6.74 B", "350 M"
 std::string seconds_text(Seconds time);        // "1.23 s", "45.6 ms"

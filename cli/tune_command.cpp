@@ -101,6 +101,7 @@ Phrase best_text(const tuner::TuneAnswer& answer,
                  std::optional<double> price) {
   const Plan& plan = *answer.plan;
   const StepResult& result = answer.result;
+  const GibPair gpu(result.gpu.peak_total, result.gpu.capacity);
   Phrase text = generation_text(plan);
   text += phrase(
       "{}{}: {}\n"
@@ -115,8 +116,8 @@ Phrase best_text(const tuner::TuneAnswer& answer,
       result.step.tokens_per_second_per_gpu,
       result.step.mfu * 100.0,
       plain_name(name(kBoundNames, result.step.bound)),
-      gib_text(result.gpu.peak_total),
-      gib_text(result.gpu.capacity),
+      gpu.needed,
+      gpu.there,
       name(kPhaseNames, result.gpu.peak_phase),
       host_memory_text(plan, result),
       probability_text(result));

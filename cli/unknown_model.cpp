@@ -16,6 +16,7 @@
 #include "base/embedded.hpp"
 #include "base/fingerprint.hpp"
 #include "base/output_file.hpp"
+#include "cli/progress_bar.hpp"
 #include "model/families/hf_config.hpp"
 #include "model/families/traced_document.hpp"
 #include "model/plan/plan.hpp"
@@ -197,6 +198,7 @@ std::optional<TracedModel> traced_if_unknown(const Json& said,
       << "\n";
   log.flush();
   try {
+    const SlowNotice notice(log, words.text("still asking the class"));
     Json document = traced(*model, request);
     fs::create_directories(place.parent_path(), none);
     replace_file(place.string(), document.dump());

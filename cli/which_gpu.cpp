@@ -67,10 +67,11 @@ std::string choices_table(const tuner::WhichAnswer& answer,
   std::vector<std::vector<Phrase>> rows;
   for (const tuner::ClusterChoice& choice : answer.choices) {
     const StepResult& result = choice.best.result;
+    const GibPair gpu(result.gpu.peak_total, result.gpu.capacity, "");
     rows.push_back({short_name(choice.cluster),
                     describe(choice.best.strategy),
                     precision_of(choice.best),
-                    gib_number(result.gpu.peak_total) + " / " + gib_number(result.gpu.capacity),
+                    gpu.needed + " / " + gpu.there,
                     fixed_text(choice.tokens_per_second, 0),
                     hours_text(choice.cost.hours),
                     money_text(choice.cost.cost, question.cost.prices.currency)});
@@ -158,11 +159,12 @@ std::string which_gpu_text(const tuner::WhichAnswer& answer,
 // "30720 tokens: ZeRO-3, 22.1 GiB of 23.5 GiB GPU memory, 812 tokens/s per GPU".
 static Phrase reach_line(const tuner::SequenceReach& reach) {
   const StepResult& result = reach.row.result;
+  const GibPair gpu(result.gpu.peak_total, result.gpu.capacity);
   const Phrase line = phrase("{} tokens: {}, {} of {} GPU memory, {:.0f} tokens/s per GPU",
                              reach.tokens,
                              describe(reach.row.strategy),
-                             gib_text(result.gpu.peak_total),
-                             gib_text(result.gpu.capacity),
+                             gpu.needed,
+                             gpu.there,
                              result.step.tokens_per_second_per_gpu);
   const std::int64_t positions = reach.row.plan.model->shape.max_positions;
   if (positions > 0 && reach.tokens > positions) {
@@ -261,19 +263,20 @@ Phrase reach_text(const Goal& goal, const std::optional<tuner::Reach>& reach) {
   if (!reach) return Phrase(goal.none);
   const tuner::StrategyResult& best = reach->best;
   const StepResult& result = best.result;
-  Phrase text = model_line(best) + phrase(", {}\n", precision_of(best)) +
-                phrase("{}: {}{}\n",
-                       Phrase(goal.found),
-                       reach->value,
-                       reach->is_last ? phrase(" or more") : Phrase()) +
-                phrase("  {}, {} of {} GPU memory, {:.0f} tokens/s per GPU\n",
-                       describe(best.strategy),
-                       gib_text(result.gpu.peak_total),
-                       gib_text(result.gpu.capacity),
-                       result.step.tokens_per_second_per_gpu) +
-                phrase("  host memory needs {} per node, taken to have {}\n",
-                       gib_text(result.host.peak),
-                       gib_text(result.host.capacity));
+  const GibPair gpu(result.gpu.peak_total, result.gpu.capacity);
+  const GibPair host(result.host.peak, result.host.capacity);
+  Phrase text =
+      model_line(best) + phrase(", {}\n", precision_of(best)) +
+      phrase("{}: {}{}\n",
+             Phrase(goal.found),
+             reach->value,
+             reach->is_last ? phrase(" or more") : Phrase()) +
+      phrase("  {}, {} of {} GPU memory, {:.0f} tokens/s per GPU\n",
+             describe(best.strategy),
+             gpu.needed,
+             gpu.there,
+             result.step.tokens_per_second_per_gpu) +
+      phrase("  host memory needs {} per node, taken to have {}\n", host.needed, host.there);
   if (reach->lacking) text += phrase("  {} so: {}\n", reach->beyond, lack_text(*reach->lacking));
   return text + generation_text(best.plan);
 }

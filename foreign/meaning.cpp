@@ -20,6 +20,8 @@
 #include "foreign/unplanned.hpp"
 #include "foreign/weight_words.hpp"
 #include "model/plan/scenario_reader.hpp"
+#include "model/plan/software_sets.hpp"
+#include "model/releases.hpp"
 #include "model/workload.hpp"
 
 namespace zeroplan::foreign {
@@ -54,6 +56,7 @@ class MeaningReader {
       const Origin origin = origin_of(before);
       return {Use::passed_over, phrase("{}: {}", origin.file, origin.pointer).english()};
     }
+    if (setting.name == "trl" && setting.value.is_object()) return trainer_section(setting);
     trl_ = trl_ || setting.name == "trl";
     const bool teaches = setting.name == "teacher_model_name_or_path";
     if (trainer_.read(setting)) return {Use::taken, teaches ? "--teacher" : "--trainer"};
@@ -65,6 +68,16 @@ class MeaningReader {
     if (row == nullptr) return {changes_nothing(setting.name) ? Use::unused : Use::unknown};
     if (loop_.read(*row, setting)) return {Use::later};
     return apply(*row, setting);
+  }
+
+  // axolotl's section of TRL's arguments, for the trainer that `rl` names.
+  Became trainer_section(const Setting& section) {
+    Json rest = Json::object();
+    for (const auto& [name, value] : section.value.members()) {
+      if (!trainer_.read({name, value, section.file, section.line})) rest[name] = value;
+    }
+    file_rest(section, rest, "");
+    return {Use::taken, "--trainer"};
   }
 
   // Null where it says nothing of the plan: also an argument of a trainer that does not run.
@@ -396,6 +409,19 @@ class MeaningReader {
     });
   }
 
+  // Of the flags beside the file, of the file, or the newest that was tried.
+  Version release_of_transformers() const {
+    const auto flag = meaning_.flags.find(ScenarioKey::transformers_version);
+    const ExplicitValue* said = meaning_.scenario.find(ScenarioKey::transformers_version);
+    std::optional<Version> version;
+    if (flag != meaning_.flags.end()) {
+      version = parse_version(flag->second);
+    } else if (said != nullptr && said->value.is_string()) {
+      version = parse_version(said->value.as_string());
+    }
+    return version.value_or(software_sets().front().transformers);
+  }
+
   // Whose defaults count for what nobody says.
   void finish_tool() {
     meaning_.native = meaning_.native || native_;
@@ -412,6 +438,13 @@ class MeaningReader {
                     name(kLoadingNames, Loading::every_rank),
                     "every rank loads the whole model: cpu_ram_efficient_loading false is the "
                     "Trainer's default");
+    const Version transformers = release_of_transformers();
+    if (!acts(ReleaseRule::trainer_takes_fully_shard, transformers)) return;
+    meaning_.assume(ScenarioKey::fsdp_version,
+                    std::int64_t{2},
+                    phrase("FSDP2: what the Trainer of transformers {} takes where fsdp_config "
+                           "names no version",
+                           to_string(transformers)));
   }
 
   const Part& part_;

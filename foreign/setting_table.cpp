@@ -179,7 +179,7 @@ std::optional<Json> read_value(const SettingRow& row, const Json& theirs) {
     case ValueType::any:
       return theirs;
     case ValueType::flag:
-      return Json(is_on(theirs));
+      return Json(is_on(theirs) || count_of(theirs) > 1);  // sleep_level 2
     case ValueType::count:
       return Json(count_of(theirs));
     case ValueType::names:

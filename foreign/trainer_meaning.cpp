@@ -16,7 +16,10 @@ std::string kind_of(const Setting& setting, Tool tool) {
   std::string text = text_of(setting.value);
   // A file, or the module that TRL's command starts: dpo.py, trl.scripts.dpo.
   constexpr std::string_view kModules = "trl.scripts.";
-  if (tool == Tool::llama_factory) {
+  if (tool == Tool::axolotl) {
+    if (setting.name != "rl") return "";
+    if (text == "ipo") text = "dpo";  // the same tensors, another loss of them
+  } else if (tool == Tool::llama_factory) {
     if (setting.name != "stage") return "";
   } else if (setting.name == "script") {
     text = text.starts_with(kModules) ? text.substr(kModules.size())

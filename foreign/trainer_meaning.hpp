@@ -1,5 +1,6 @@
 // TRL's trainers of preferences and rewards: `trl dpo …`, its example scripts dpo.py, kto.py,
-// grpo.py, ppo.py and gkd.py, and their arguments; LLaMA-Factory's `stage: dpo` and `stage: kto`.
+// grpo.py, ppo.py and gkd.py, and their arguments; LLaMA-Factory's `stage: dpo` and `stage: kto`;
+// axolotl's `rl: dpo`, `ipo`, `kto` and `grpo`, with TRL's arguments in its section `trl`.
 #pragma once
 
 #include <string>

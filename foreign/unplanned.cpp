@@ -48,8 +48,12 @@ void refuse_unplanned(const Setting& setting, Tool tool) {
   if (setting.name == "finetuning_type" && text != "full" && text != "lora") {
     refuse(setting, "finetuning_type " + in_quotes(text));
   }
+  const bool named = tool == Tool::axolotl && setting.name == "rl" && !is_off(setting.value);
+  if (named && !is_named_in("dpo|ipo|kto|grpo", text)) {
+    refuse(setting, phrase("rl: {} (dpo, ipo, kto and grpo are planned)", text));
+  }
   const bool trained = text == "sft" || text == "dpo" || text == "kto" || text == "grpo";
-  if (setting.name == "trl" && !trained) refuse(setting, "trl " + text);
+  if (setting.name == "trl" && tool != Tool::axolotl && !trained) refuse(setting, "trl " + text);
   const bool eight =
       setting.name == "quantization_bit" || setting.name == "bits" || setting.name == "quant_bits";
   if (eight && !is_off(setting.value) && count_of(setting.value) != 4 &&

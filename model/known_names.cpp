@@ -75,14 +75,28 @@ constexpr std::array kOtherGpusSaid = {
         "kernels and NCCL do not exist for it"},
 };
 
+// Machines with one memory for host and GPU that are no NVIDIA's; a name begins with one of these.
+constexpr std::array kOnePool = {
+    KnownNames{
+        "strixhalo|ryzenaimax|aimax|8060s|gfx1151",
+        "Strix Halo (Ryzen AI Max) has one pool for host and GPU, of whose 128 GB PyTorch for ROCm "
+        "reported 62 to 96 GiB (what BIOS and ttm.pages_limit give the GPU); its allocator, "
+        "kernels "
+        "and speed are not modelled. LoRA of a small model trains there with PyTorch for ROCm "
+        "alone; offloading to the CPU gains nothing"},
+    KnownNames{
+        "appl|m1|m2|m3|m4|m5|mac",
+        "a Mac has no CUDA and one memory for host and GPU, of which PyTorch's MPS allows itself a "
+        "part. DeepSpeed 0.19.6 trains there on one device, in plain PyTorch; its memory and speed "
+        "there are not modelled, and flash-attn does not run. What works: LoRA with mlx-lm, or the "
+        "Trainer on MPS without DeepSpeed; offloading to the CPU gains nothing"},
+};
+
 // Or it is one of these whole: NVIDIA's GPUs whose numbers nobody collected here.
 constexpr std::string_view kOtherGpus =
-    "k40|k80|m40|m60|p4|p6|p40|a2|a16|a4000|a4500|a5000|a5500|100x|a100x|1060|1070|1070ti|1080|"
-    "1080ti|1650|1660|1660ti|2060|2070|2080|2080super|3050|3060|3060ti|3070|3070ti|3080|3080ti|"
-    "3090ti|4050|4060|4060ti|4070|4070ti|4070super|4070tisuper|4080super|4090d|5050|5060|5070|"
-    "5090d|4000ada|4500ada|5000ada|2000ada|4000|5000|8000|titanv|titanx|titanxp|l2|"
-    "l40g|"
-    "h100x|b100|thor|orin|jetson|jetsonorin|pro5000|pro4000|pro4500";
+    "k40|k80|m40|m60|p4|p6|p40|a100x|100x|1060|1070|1070ti|1080|1080ti|1650|1660|1660ti|2060|2070|"
+    "2080|2080super|3050|4050|5050|5090dv2|4000|5000|titanv|titanx|titanxp|l2|l40g|h100x|b100|thor|"
+    "orin|jetson|jetsonorin";
 
 std::string key_of(std::string_view name) { return folded(without_organization(name), " -_.()"); }
 
@@ -160,8 +174,21 @@ std::string why_no_gpu(std::string_view name) {
     const auto begins = [&](std::string_view known) { return key.starts_with(known); };
     if (any_name(row.names, begins)) return std::string(row.reason);
   }
+  for (const KnownNames& row : kOnePool) {
+    const auto begins = [&](std::string_view known) {
+      const bool chip = known.size() == 2;  // "m4max" is Apple's, "m4000" is not
+      return key.starts_with(known) && !(chip && key.size() > 2 && std::isdigit(key[2]) != 0);
+    };
+    if (any_name(row.names, begins)) return std::string(row.reason);
+  }
   if (any_name(kOtherMakers, [&](std::string_view known) { return key.starts_with(known); })) {
     return "only NVIDIA's GPUs are modelled";
+  }
+  if (key.find("laptop") != std::string::npos || key.find("mobile") != std::string::npos) {
+    return "a laptop's GPU has another chip, memory and power limit than the one of its name: say "
+           "its numbers: --cluster "
+           "'{\"gpus_per_node\":1,\"gpu\":{\"name\":\"...\",\"memory_bytes\":16.7e9,"
+           "\"memory_bandwidth\":5.7e11,\"peak_flops\":8e13}}'";
   }
   const std::string gpu = without_size(key);
   if (any_name(kOtherGpus, [&](std::string_view known) { return key == known || gpu == known; })) {

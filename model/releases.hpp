@@ -119,6 +119,7 @@ enum class ReleaseRule : std::uint8_t {
   checkpointing_requires_gradient,
   checkpoints_inside_hooks,
   trainer_drops_cache,
+  trainer_takes_fully_shard,
   // --- transformers: attention ---
   masks_scores_once,
   llama_has_sdpa,

@@ -31,7 +31,10 @@ FAMILIES = {
     "RTX 3090": {"spellings": ["RTX 3090", "3090"]},
     "RTX 4080": {"spellings": ["RTX 4080", "4080"]},
     "RTX 4090": {"spellings": ["RTX 4090", "4090"]},
+    "RTX 4090 48G": {"spellings": ["RTX 4090 48G", "4090 48G", "RTX 4090 48GB", "4090 48GB"]},
     "RTX 5060 Ti": {"spellings": ["RTX 5060 Ti", "5060 Ti"]},
+    "RTX 5060 Ti 8G": {"spellings": ["RTX 5060 Ti 8G", "5060 Ti 8G", "RTX 5060 Ti 8GB",
+                                     "5060 Ti 8GB"]},
     "RTX 5070 Ti": {"spellings": ["RTX 5070 Ti", "5070 Ti"]},
     "RTX 5080": {"spellings": ["RTX 5080", "5080"]},
     "RTX 5090": {"spellings": ["RTX 5090", "5090"]},
@@ -43,6 +46,27 @@ FAMILIES = {
                                    "RTX PRO 6000 Workstation"]},
     "RTX PRO 6000 Server": {"spellings": ["RTX PRO 6000 Server", "RTX PRO 6000 Blackwell Server",
                                           "RTX PRO 6000 Blackwell Server Edition"]},
+    "RTX PRO 6000 Max-Q": {"spellings": ["RTX PRO 6000 Max-Q", "PRO 6000 Max-Q",
+                                         "RTX PRO 6000 Blackwell Max-Q",
+                                         "RTX PRO 6000 Blackwell Max-Q Workstation Edition"]},
+    **{name: {"spellings": [name, name.removeprefix("RTX ")]} for name in (
+        "RTX 3060", "RTX 3060 Ti", "RTX 3070", "RTX 3070 Ti", "RTX 3080 Ti", "RTX 3090 Ti",
+        "RTX 4060", "RTX 4070", "RTX 4070 Super", "RTX 4070 Ti", "RTX 4070 Ti Super",
+        "RTX 4080 Super", "RTX 4090 D", "RTX 5060", "RTX 5070", "RTX 5090 D", "RTX A2000",
+        "RTX A4000", "RTX A4500", "RTX A5000", "RTX A5500")},
+    "RTX 3080": {"spellings": ["RTX 3080", "3080"], "size_gb": 10},
+    "RTX 4060 Ti": {"spellings": ["RTX 4060 Ti", "4060 Ti"], "size_gb": 8},
+    **{name: {"spellings": [name, name.removeprefix("RTX "), name + " Generation"]} for name in (
+        "RTX 2000 Ada", "RTX 4000 Ada", "RTX 4500 Ada", "RTX 5000 Ada", "RTX 5880 Ada")},
+    "RTX 4000 SFF Ada": {"spellings": ["RTX 4000 SFF Ada", "RTX 4000 SFF Ada Generation"]},
+    **{name: {"spellings": [name, name.removeprefix("RTX "), name + " Blackwell"]} for name in (
+        "RTX PRO 2000", "RTX PRO 4000", "RTX PRO 4500")},
+    "RTX PRO 5000": {"spellings": ["RTX PRO 5000", "PRO 5000", "RTX PRO 5000 Blackwell"],
+                     "size_gb": 48},
+    "GB10": {"spellings": ["GB10", "DGX Spark GB10"]},
+    "Quadro RTX 8000": {"spellings": ["Quadro RTX 8000", "RTX 8000"]},
+    "A2": {"spellings": ["A2"]},
+    "A16": {"spellings": ["A16"]},
     "L4": {"spellings": ["L4"]},
     "L20": {"spellings": ["L20"]},
     "L40": {"spellings": ["L40"]},
@@ -174,6 +198,8 @@ LATENCY = {
                  0.5),
     "ib": leaf(2.7e-6, "measured", NCCL, 0.3),
     "roce": leaf(4.0e-6, "assumed", "NCCL's InfiniBand figure and one switch more", 0.5),
+    "opa": leaf(2.7e-6, "assumed", "NCCL's InfiniBand figure: Omni-Path GPUs offer the same verbs",
+                0.5),
     "tcp": leaf(50e-6, "assumed", "time of a small message through the kernel, 50-100 us a hop", 0.5),
     "vxlan": leaf(100e-6, "assumed", "TCP with encapsulation: twice its time", 0.5),
 }
@@ -311,16 +337,22 @@ def nominal_without_ecc(size):
     return leaf(round(15.47 / 16 * size * GIB), "derived", "as RTX 5060 Ti of 16 GB: " + OOM, 0.01)
 
 
+def copy_of(gpu, **changes):
+    copied = json.loads(json.dumps(gpu))
+    copied.update(changes)
+    return copied
+
+
 def from_others(cards):
     """GPUs that differ from collected ones in little: `GPUs` are those of the tables."""
-    large = json.loads(json.dumps(cards["h20"]))
-    large.update(name="H20-141G-SXM", product_name="NVIDIA H20-3e", sizes_gb=[141, 144])
+    large = copy_of(cards["h20"], name="H20-141G-SXM", product_name="NVIDIA H20-3e",
+                    sizes_gb=[141, 144])
     large["memory_bytes"] = dict(cards["h200_sxm"]["memory_bytes"], confidence="derived",
                                  relative_sd=0.005, note="as H200, which has the same memory")
     large["memory_bandwidth"] = sheet(4800000000000, "public specification pages of NVIDIA H20-3e")
-    ultra = json.loads(json.dumps(cards["gb200"]))
-    ultra.update(name="GB300-288G", product_name="NVIDIA GB300 (per GPU)", family="GB300",
-                 sizes_gb=[288, 279, 270], architecture="Blackwell Ultra", compute_capability="10.3")
+    ultra = copy_of(cards["gb200"], name="GB300-288G", product_name="NVIDIA GB300 (per GPU)",
+                    family="GB300", sizes_gb=[288, 279, 270], architecture="Blackwell Ultra",
+                    compute_capability="10.3")
     ultra["memory_bytes"] = dict(cards["b300"]["memory_bytes"], confidence="derived",
                                  relative_sd=0.02, note="as B300, which has the same memory")
     ultra["power_watts"] = sheet(1400, "NVIDIA GB300 NVL72 product page", count=True)

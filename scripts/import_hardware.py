@@ -17,8 +17,10 @@ import pathlib
 import re
 
 import hardware_additions as additions
+import hardware_sheets as sheets
 
 GIB = 2**30
+MACHINES = pathlib.Path(__file__).with_name("hardware_machines.json")  # that measurements name and the tables lack
 CONFIDENCE = {"folklore": "assumed"}
 # Source texts that name how the collector searched are replaced by what was found.
 SOURCE_TEXT = {
@@ -40,6 +42,7 @@ REPLACEMENTS = [
     (r"not found this \w+", "not found"),
     (r"no table re-read this \w+", "no table at hand"),
     (r"only the '6\.4x at 1B, >5x' ratio was re-read", "only the ratio 6.4x at 1B, >5x was checked"),
+    (r"\bcard(s?)\b", r"GPU\1"),
 ]
 
 
@@ -140,7 +143,7 @@ def import_gpu(importer, key, card):
     new["bf16_supported"] = card["bf16_supported"]["v"]
     nvlink = importer.leaf(card["nvlink"]["unidir_GBps_per_gpu"], 1e9)
     if nvlink:
-        nvlink["note"] = card["nvlink"].get("note", "")
+        nvlink["note"] = clean(card["nvlink"].get("note", ""))
         new["nvlink"] = nvlink
     if "host_link" in extra:
         new["host_link"] = extra["host_link"]
@@ -192,7 +195,7 @@ def network(importer, node):
         link = "roce"
     whole = dict(node["nics"], v=cards["count"] * cards["Gbps"])
     leaf = importer.leaf(whole, 1e9 / 8)
-    leaf["note"] = f"{GPUs['count']} x {GPUs['Gbps']} Gb/s {kind}".strip()
+    leaf["note"] = f"{cards['count']} x {cards['Gbps']} Gb/s {kind}".strip()
     return {"link": link, "cards": cards["count"], "bandwidth": leaf}
 
 
@@ -318,7 +321,9 @@ def main():
     gpus = {key: import_gpu(importer, key, card) for key, card in cards["gpus"].items()}
     gpus.update(additions.from_others(gpus))
     gpus.update(additions.gpus())
+    gpus.update(sheets.gpus(gpus))
     nodes = {key: import_node(importer, key, node) for key, node in machines["nodes"].items()}
+    nodes.update(json.loads(MACHINES.read_text()))
     nodes.update(additions.GENERIC_NODES)
     figures = {key: import_practical(importer, value)
                for key, value in practical.items() if key != "_meta"}

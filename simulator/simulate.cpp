@@ -215,7 +215,7 @@ Simulated simulate_ranks(const Plan& plan,
   Simulated simulated;
   simulated.analytic = analytic;
   simulated.sd = std::max(1e-6, analytic.relative_sd);
-  CapacityQuestion question{{plan.cluster.gpu.memory.value - options.predict.reserve, outside},
+  CapacityQuestion question{{analytic.gpu.capacity - options.predict.reserve, outside},
                             simulated.sd,
                             capacity_threshold(plan, analytic, options.predict),
                             options.verdict_alone};

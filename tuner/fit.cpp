@@ -520,7 +520,7 @@ FitAnswer strategies_alone(const Scenario& scenario, const PredictOptions& optio
 
 FitAnswer quick_fit(const Scenario& scenario, const PredictOptions& options) {
   const Question question = ask(scenario);
-  const std::vector<Strategy> all = strategies(scenario);
+  const std::vector<Strategy> all = strategies(question);
   std::vector<std::span<const Strategy>> groups = by_placement(all);
   const auto offload = [](const std::span<const Strategy>& alike) {
     return offload_of(alike.front());

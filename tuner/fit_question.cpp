@@ -234,6 +234,7 @@ void set_gpus(Question& question, std::int64_t nodes, std::int64_t per_node) {
 
 std::vector<Strategy> strategies(const Question& question) {
   std::vector<Strategy> all = strategies(question.scenario);
+  if (question.prepared.cluster->gpu.shares_host_memory()) std::erase_if(all, offloads_to_host);
   for (Strategy& strategy : all) {
     if (offload_of(strategy) == 0) continue;
     strategy.pinned = !question.pageable;

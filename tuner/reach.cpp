@@ -76,7 +76,7 @@ class Lengths {
 
 // Of each placement, with less host memory where it fits only so.
 std::vector<Lengths> lengths_of(const Question& question, const PredictOptions& options) {
-  const std::vector<Strategy> all = strategies(question.scenario);
+  const std::vector<Strategy> all = strategies(question);
   std::vector<std::optional<Lengths>> found(all.size());
   parallel_for(all.size(), machine_threads(), [&](std::size_t i) {
     question.missing->attempt_or_refuse(describe(all[i]), [&] {

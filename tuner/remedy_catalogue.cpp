@@ -38,6 +38,32 @@ Json evaluation_json(const EvaluationSettings& settings) {
   return Json::object({{settings.keeps_logits ? "logits" : "loss", inside}});
 }
 
+// What was said of a trainer, with one setting changed.
+Json trainer_with(const Json& said, const char* key, Json value) {
+  const std::string trainer = said.is_string() ? said.as_string() : said.members().front().first;
+  Json settings = said.is_string() ? Json::object() : said.members().front().second;
+  settings[key] = std::move(value);
+  return Json::object({{trainer, settings}});
+}
+
+// What vLLM holds at least: the weights in 16 bits, and the keys and values of one sequence. Its
+// context, its graphs and its activations come on top.
+Bytes least_server_bytes(const Plan& plan) {
+  const TransformerShape& shape = plan.model->shape;
+  const std::int64_t cached =
+      2 * shape.layers * shape.kv_heads * shape.head_dim * plan.workload.sequence_length;
+  const Elements held = count_parameters(*plan.model).total + Elements::of(cached);
+  return held * DType::bf16 / plan.trainer->generation.tensor_parallel;
+}
+
+// resolve() says why not.
+bool has_sequence_ranks(const Plan& plan, std::int64_t ranks) {
+  const TransformerShape& shape = plan.model->shape;
+  return has_ulysses(*plan.model, plan.workload.attention) && shape.heads % ranks == 0 &&
+         (shape.kv_heads % ranks == 0 || ranks % shape.kv_heads == 0) &&
+         plan.workload.sequence_length % ranks == 0;
+}
+
 class Catalogue {
  public:
   explicit Catalogue(const RemedySubject& subject)
@@ -68,6 +94,7 @@ class Catalogue {
  private:
   bool says(ScenarioKey key) const { return subject_.scenario().find(key) != nullptr; }
   bool has_file() const { return says(ScenarioKey::ds_config); }
+  const Json& trainer_said() const { return subject_.scenario().find(ScenarioKey::trainer)->value; }
 
   // --- how candidates are made
 
@@ -380,6 +407,8 @@ class Catalogue {
 
   void add_slower() {
     add_generation_in_parts();
+    add_colocated_server();
+    add_sequence_ranks();
     add_checkpointing();
     add_precision();
     add_sync();
@@ -404,17 +433,100 @@ class Catalogue {
   void add_generation_in_parts() {
     if (!generates_itself(plan_) || (!free_ && !sharded_)) return;
     if (!plan_.trainer->generation.gathers_model || plan_.trainer->distils()) return;
-    const Json& said = subject_.scenario().find(ScenarioKey::trainer)->value;
-    const std::string trainer = said.is_string() ? said.as_string() : said.members().front().first;
-    Json settings = said.is_string() ? Json::object() : said.members().front().second;
-    settings["gathers_model"] = false;
+    const Json trainer = trainer_with(trainer_said(), "gathers_model", Json(false));
     add(RemedyPrice::speed,
         MemoryCategory::parameters,
         phrase(
             "gather the weights part by part while it generates: ds3_gather_for_generation=False "
             "(--trainer '{}')",
-            Json::object({{trainer, settings}}).dump()),
-        {{ScenarioKey::trainer, Json::object({{trainer, settings}})}});
+            trainer.dump()),
+        {{ScenarioKey::trainer, trainer}});
+  }
+
+  // vLLM beside the training: its share while it does not generate, and how large that is.
+  void add_colocated_server() {
+    if (server_share(plan_) == Bytes::zero()) return;
+    const GenerationSettings& now = plan_.trainer->generation;
+    if (!now.sleeps) {
+      const Json trainer = trainer_with(trainer_said(), "sleeps", Json(true));
+      add(RemedyPrice::speed,
+          MemoryCategory::parameters,
+          phrase("let vLLM give its memory back while the model trains: vllm_enable_sleep_mode, "
+                 "sleep_level 1 of ms-swift (--trainer '{}')",
+                 trainer.dump()),
+          {{ScenarioKey::trainer, trainer}})
+          .decides = true;
+    }
+    std::vector<std::int64_t> shares;  // in percent
+    constexpr std::int64_t kStep = 5;
+    for (std::int64_t share = kStep; static_cast<double>(share) < 100.0 * now.memory_share - 0.5;
+         share += kStep) {
+      if (plan_.cluster.gpu.memory.value * share / 100 >= least_server_bytes(plan_)) {
+        shares.push_back(share);
+      }
+    }
+    if (shares.empty()) return;
+    const auto trainer_of = [said = trainer_said()](std::int64_t share) {
+      return trainer_with(said, "memory_share", Json(static_cast<double>(share) / 100.0));
+    };
+    found_.push_back({RemedyPrice::speed,
+                      MemoryCategory::parameters,
+                      true,
+                      std::move(shares),
+                      [trainer_of, before = now.memory_share](std::int64_t share) {
+                        return phrase(
+                            "vllm_gpu_memory_utilization {:.2f} instead of {:.2f}, which "
+                            "holds vLLM's weights and a sequence's keys and values "
+                            "(--trainer '{}')",
+                            static_cast<double>(share) / 100.0,
+                            before,
+                            trainer_of(share).dump());
+                      },
+                      [trainer_of](std::int64_t share) {
+                        return Variation{{{ScenarioKey::trainer, trainer_of(share)}}, {}, {}};
+                      }});
+  }
+
+  // The same batch, each sequence on several GPUs, where the batch cannot be smaller.
+  void add_sequence_ranks() {
+    const bool may = deepspeed_ && plan_.trainer == nullptr && plan_.stages.empty() &&
+                     plan_.degrees.tensor == 1 && plan_.degrees.sequence == 1 &&
+                     !plan_.engine.embedded && !says(ScenarioKey::sequence_parallel);
+    if (!may || (!free_ && workload_.micro_batch_size > 1)) return;
+    const CategoryBytes& peak = subject_.result().gpu.breakdown_at_peak;
+    const Bytes of_tokens =
+        at(peak, MemoryCategory::activations) + at(peak, MemoryCategory::logits);
+    if (of_tokens * 2 < subject_.result().gpu.peak_total) return;
+    std::vector<std::int64_t> sizes;
+    for (std::int64_t ranks = plan_.degrees.data; ranks > 1; --ranks) {
+      if (plan_.degrees.data % ranks == 0 && has_sequence_ranks(plan_, ranks)) {
+        sizes.push_back(ranks);
+      }
+    }
+    if (sizes.empty()) return;
+    const std::int64_t steps = workload_.gradient_accumulation_steps;
+    const auto said = [steps, free = free_](std::int64_t ranks) {
+      return free ? std::string() : " --gas " + std::to_string(steps * ranks);
+    };
+    found_.push_back({RemedyPrice::speed,
+                      logits_decide() ? MemoryCategory::logits : MemoryCategory::activations,
+                      false,
+                      std::move(sizes),
+                      [said](std::int64_t ranks) {
+                        return phrase(
+                            "share each sequence among {} GPUs: DeepSpeed-Ulysses "
+                            "(--sequence-parallel {}{})",
+                            ranks,
+                            ranks,
+                            said(ranks));
+                      },
+                      [steps, free = free_](std::int64_t ranks) {
+                        Variation change{{{ScenarioKey::sequence_parallel, Json(ranks)}}, {}, {}};
+                        if (free) return change;
+                        change.changes.push_back(
+                            {ScenarioKey::gradient_accumulation_steps, Json(steps * ranks)});
+                        return change;
+                      }});
   }
 
   void add_precision() {
@@ -491,7 +603,7 @@ class Catalogue {
   }
 
   void add_activation_offload() {
-    if (workload_.activation_offload != ActivationOffload::none) return;
+    if (workload_.activation_offload != ActivationOffload::none || one_pool()) return;
     if (workload_.activation_checkpointing != ActivationCheckpointing::full) return;
     if (plan_.trainer != nullptr || !plan_.stages.empty() || plan_.engine.embedded) return;
     add(RemedyPrice::speed,
@@ -500,7 +612,11 @@ class Catalogue {
         {{ScenarioKey::activation_offload, cpu()}});
   }
 
+  // Nothing is gained where host and GPU have one pool.
+  bool one_pool() const { return plan_.cluster.gpu.shares_host_memory(); }
+
   void add_offload() {
+    if (one_pool()) return;
     if (free_ || !deepspeed_ || plan_.engine.embedded || !plan_.stages.empty()) {
       add_fsdp_offload();
       return;
@@ -792,7 +908,7 @@ class Catalogue {
     constexpr std::int64_t kStep = 16;    // GiB
     constexpr std::int64_t kMost = 8192;  // GiB
     const Bytes now = plan_.cluster.node.host_memory.value;
-    if (now.is_infinite()) return;
+    if (now.is_infinite() || one_pool()) return;
     std::vector<std::int64_t> sizes;
     for (std::int64_t gib = kMost; Bytes::gib(gib) > now; gib -= kStep) sizes.push_back(gib);
     if (sizes.empty()) return;

@@ -125,11 +125,7 @@ Bytes SearchBounds::outside_torch(const Point& point) const {
   Point key = without_batch(
       reset(space_, point, {KnobRole::step, KnobRole::other, KnobRole::gather, KnobRole::reduce}));
   key = with_least_hpz(space_, key, [](std::int64_t group) { return group; });
-  return known(cache_->outside, key, [&] {
-    const Plan plan = space_.plan(key);
-    const MemoryPrediction memory = predict_memory(plan, step_work(plan));
-    return at(memory.gpu.breakdown_at_peak, MemoryCategory::cuda_context);
-  });
+  return known(cache_->outside, key, [&] { return outside_torch_bytes(space_.plan(key)); });
 }
 
 Bytes SearchBounds::gpu_memory(const Point& point, BoundDepth depth) const {
@@ -164,7 +160,8 @@ double SearchBounds::memory_sd(const Point& point) const {
     if (found != cache_->memory_sd.end()) return *found->second;
   }
   const Plan plan = space_.plan(key);
-  const double sd = std::max(1e-6, predict_memory(plan, step_work(plan)).relative_sd);
+  const MemoryPrediction memory = predict_memory_without_pool(plan, step_work(plan));
+  const double sd = std::max(1e-6, memory.relative_sd);
   const std::scoped_lock lock(cache_->mutex);
   return known(cache_->memory_sd, key, [&] { return sd; });
 }

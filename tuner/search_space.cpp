@@ -153,6 +153,7 @@ void SearchSpace::read_strategies(const SearchRequest& request) {
         const bool parameters_go = strategy.offload_parameter != OffloadDevice::none;
         if (optimizer_ && !does_its_update(strategy, *optimizer_)) continue;
         if (has_pipeline_ && strategy.stage > 1) continue;
+        if (prepared_.cluster->gpu.shares_host_memory() && offloads_to_host(strategy)) continue;
         if (strategy.stage < 1 && optimizer_goes) continue;
         if (strategy.stage < 3 && parameters_go) continue;
         if (strategy.stage < 3 && strategy.offload_optimizer == OffloadDevice::nvme) continue;

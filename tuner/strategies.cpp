@@ -217,6 +217,11 @@ int offload_of(const Strategy& strategy) {
   return distance(strategy.offload_optimizer) + distance(strategy.offload_parameter);
 }
 
+bool offloads_to_host(const Strategy& strategy) {
+  return strategy.offload_optimizer == OffloadDevice::cpu ||
+         strategy.offload_parameter == OffloadDevice::cpu;
+}
+
 std::optional<bool> lighter_reentrance(const Plan& plan) {
   const Workload& workload = plan.workload;
   if (!runs_deepspeed(workload)) return std::nullopt;

@@ -44,6 +44,8 @@ std::vector<Strategy> with_less_host_memory(const Strategy& strategy, const DsCo
 
 // How far offloaded: none, the optimizer, the weights too; a drive counts more than the host.
 int offload_of(const Strategy& strategy);
+// Whether anything of it lies in host memory by choice.
+bool offloads_to_host(const Strategy& strategy);
 
 // The reentrance of checkpoints under stage 3 that keeps fewer frozen weights gathered
 // (FrozenWeightsHeld) and costs nothing; none where the plan's does.

@@ -91,12 +91,13 @@ Phrase report_text(const Json& document, const ReportData& data) {
   } else {
     const Json& chosen = *document.find("chosen");
     const StepResult& result = data.chosen->row.result;
+    const GibPair gpu(result.gpu.peak_total, result.gpu.capacity);
     text += phrase("{}{}\n  {:.0f} tokens/s per GPU, {} of {} GPU memory\n  {}\n",
                    chosen.find("name")->as_string(),
                    condition_text(result),
                    result.step.tokens_per_second_per_gpu,
-                   gib_text(result.gpu.peak_total),
-                   gib_text(result.gpu.capacity),
+                   gpu.needed,
+                   gpu.there,
                    chosen.find("launch")->as_string());
     text += generation_text(data.chosen->row.plan);
   }

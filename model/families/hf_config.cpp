@@ -118,6 +118,9 @@ std::string_view quantization_of(const Json& section) {
   if (method == "bitsandbytes" && eight != nullptr && eight->is_boolean() && eight->as_boolean()) {
     method += "_8bit";
   }
+  const Json* bits = section.find("bits");
+  if (method == "gptq" && bits != nullptr && *bits == Json(std::int64_t{8}))
+    return kGptqOfEightBits;
   for (const Quantization& one : kQuantizations) {
     if (one.method == method) return one.shown;
   }

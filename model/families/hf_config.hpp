@@ -58,6 +58,7 @@ inline constexpr std::string_view kFourBitCopy = "four bits of bitsandbytes";
 inline constexpr std::string_view kSixteenBitCopy = "16 bits";
 inline constexpr std::string_view kMxfp4Checkpoint = "MXFP4";
 inline constexpr std::string_view kFp8Checkpoint = "FP8";
+inline constexpr std::string_view kGptqOfEightBits = "GPTQ of eight bits";
 
 // The quantization that the model's checkpoint is in, by its config or its name; empty: none.
 std::string_view quantized_format(const Model& model);

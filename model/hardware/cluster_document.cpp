@@ -301,6 +301,7 @@ class DocumentReader {
     double least = 0.0;
     for (const CatalogGpu& entry : gpu_catalog().gpus) {
       const Gpu& gpu = entry.gpu;
+      if (gpu.shares_host_memory()) continue;  // one pool has to be said by its name
       double distance = 0.0;
       if (numbers.memory) distance += ratio(*numbers.memory / gpu.memory.value, 1.0);
       if (numbers.bandwidth)

@@ -164,7 +164,15 @@ class Filler {
 
   void fill_host() {
     Node& node = cluster_.node;
-    if (given_.host_memory) {
+    if (given_.gpu.shares_host_memory()) {
+      node.host_memory = given_.gpu.memory;
+      cluster_.assumptions.push_back(
+          phrase("host and GPU share one pool of {}: {} of it stay with the operating system, what "
+                 "the training processes take on the host is not left for the GPU, and offloading "
+                 "to the CPU gains nothing",
+                 text_of(node.host_memory.value),
+                 text_of(given_.gpu.pool_system->value)));
+    } else if (given_.host_memory) {
       node.host_memory = *given_.host_memory;
     } else {
       const NodeProfile& like = *first_with(&NodeProfile::host_memory);

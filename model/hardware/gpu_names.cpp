@@ -66,8 +66,16 @@ bool consume_form(std::string_view& text, NameRest& rest) {
 // Words that say nothing we need: the kind of memory, "GPU".
 bool consume_filler(std::string_view& text, NameRest& rest) {
   if (text.starts_with("hbm3") && !text.starts_with("hbm3e")) rest.hbm3 = true;
-  for (const std::string_view word :
-       {"hbm3e", "hbm3", "hbm2e", "hbm2", "gddr6x", "gddr6", "gddr7", "tensorcore", "gpu"}) {
+  for (const std::string_view word : {"hbm3e",
+                                      "hbm3",
+                                      "hbm2e",
+                                      "hbm2",
+                                      "gddr6x",
+                                      "gddr6",
+                                      "gddr7",
+                                      "blackwell",
+                                      "tensorcore",
+                                      "gpu"}) {
     if (consume(text, word)) return true;
   }
   return false;

@@ -80,10 +80,14 @@ struct Gpu {
   Quantity<Bytes> l2;
   Quantity<std::int64_t> sm_count;
   Quantity<double> power_watts;
+  // Of a GPU that shares one pool with the host, which `memory` is: what the operating system and
+  // its services hold of it. Absent: the memory is the GPU's own.
+  std::optional<Quantity<Bytes>> pool_system;
   bool pcie_peer_to_peer = true;  // false on GeForce: the driver sends copies through host memory
   std::string usual_node;         // key of the NodeProfile it is mostly found in
 
   bool is_cpu() const { return form == FormFactor::cpu; }
+  bool shares_host_memory() const { return pool_system.has_value(); }
 };
 
 // The dense peak for matrix products of that type; bf16 where the GPU lacks it counts as fp32

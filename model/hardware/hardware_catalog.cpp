@@ -122,6 +122,7 @@ CatalogGpu read_gpu(const std::string& key, const Json& object) {
   gpu.architecture = member(object, "architecture").as_string();
   gpu.compute_capability = capability(member(object, "compute_capability").as_string());
   gpu.memory = quantity<Bytes>(member(object, "memory_bytes"));
+  gpu.pool_system = optional_quantity<Bytes>(object, "pool_system_bytes");
   gpu.memory_bandwidth = quantity<BytesPerSecond>(member(object, "memory_bandwidth"));
   gpu.peak = peaks(member(object, "peak_flops"));
   gpu.bf16_supported = member(object, "bf16_supported").as_boolean();

@@ -48,8 +48,9 @@ std::int64_t usual_node_size(std::string_view gpu, std::int64_t gpus) {
   // G493-ZB0. HGX boards have eight.
   constexpr std::int64_t kMost = 10;
   constexpr std::int64_t kUsual = 8;
-  if (gpus <= kMost) return gpus;
   const auto match = find_gpu(gpu, kUsual);
+  if (match && match->gpu.shares_host_memory()) return 1;  // a machine each
+  if (gpus <= kMost) return gpus;
   // Of a Grace the node is each GPU's own, behind one NVLink.
   if (!match || match->gpu.is_cpu() || node_of_key(match->gpu.usual_node).per_gpu) return gpus;
   const NodeProfile of_all = usual_node(match->gpu, gpus);

@@ -9,6 +9,7 @@
 #include "model/families/hf_config.hpp"
 #include "model/families/litgpt.hpp"
 #include "model/implementations/lora.hpp"
+#include "model/plan/packed_copy.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/releases.hpp"
 
@@ -320,6 +321,16 @@ void check_checkpoint(Resolver& r, std::string_view stored, Method method, const
     r.assume(
         "the checkpoint's MXFP4 becomes bf16 as it is loaded: without the package kernels, or with "
         "Mxfp4Config(dequantize=True); kept in MXFP4 the Trainer refuses to train it");
+    return;
+  }
+  if (const std::optional<PackedCopy> copy = packed_copy(*r.plan.model)) {
+    r.warn(
+        phrase("the checkpoint's weights are in {}, which is not planned: these are the numbers of "
+               "the weights in 16 bits, which take {:.1f} GiB where the packed ones take about "
+               "{:.1f}; what is planned in four bits is the 16-bit model with --method qlora",
+               stored,
+               copy->in_16_bits.gib(),
+               copy->packed.gib()));
     return;
   }
   r.warn(stored == kFp8Checkpoint

@@ -286,6 +286,9 @@ void predict_host(const Plan& plan,
       {Phase::step, steady + outside.host_step_temporaries * ranks},
       {Phase::save, steady + save_bytes(plan, buffers, outside, ranks)}};
   for (const auto& [phase, bytes] : phases) {
+    if (phase == Phase::backward || phase == Phase::step) {
+      host.step_peak = std::max(host.step_peak, bytes);
+    }
     if (bytes <= host.peak) continue;
     host.peak = bytes;
     host.peak_phase = phase;

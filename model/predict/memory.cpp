@@ -219,13 +219,27 @@ PoolChanges pool_changes(const Plan& plan, const ModelGraph& graph, const SwapPo
   return changes;
 }
 
+// [H3] Host and GPU have one pool: to each is left what the operating system and the other do not hold.
+// While steps run the GPU's share decides; while weights load or are saved, the host's.
+void divide_pool(const Plan& plan, Bytes outside, MemoryPrediction& prediction) {
+  GpuMemory& gpu = prediction.gpu;
+  HostMemory& host = prediction.host;
+  const Bytes pool = gpu.capacity - plan.cluster.gpu.pool_system->value;
+  gpu.capacity = std::max(pool - host.step_peak, Bytes::zero());
+  Bytes on_gpu;
+  if (host.peak_phase == Phase::load)
+    on_gpu = sum(gpu.by_phase[static_cast<std::size_t>(Phase::load)]);
+  if (host.peak_phase == Phase::save) on_gpu = gpu.static_allocated;
+  host.capacity = std::max(pool - on_gpu - outside, Bytes::zero());
+}
+
 }  // namespace
 
 std::span<const Coefficient> memory_coefficients() { return kMemoryCoefficients; }
 
 Bytes outside_torch_bytes(const Plan& plan) { return outside_torch(plan).bytes; }
 
-MemoryPrediction predict_memory(const Plan& plan, const StepWork& work) {
+MemoryPrediction predict_memory_without_pool(const Plan& plan, const StepWork& work) {
   const OutsideTorch outside = outside_torch(plan);
   const EngineMemory memory = engine_memory(plan, work, outside);
   MemoryPrediction prediction;
@@ -260,6 +274,13 @@ MemoryPrediction predict_memory(const Plan& plan, const StepWork& work) {
   const Bytes others = beside.host * plan.cluster.gpus_per_node();
   prediction.host.pinned += others;
   prediction.host.peak += others;
+  prediction.host.step_peak += others;
+  if (plan.cluster.gpu.shares_host_memory()) divide_pool(plan, outside.bytes, prediction);
+  return prediction;
+}
+
+MemoryPrediction predict_memory(const Plan& plan, const StepWork& work) {
+  MemoryPrediction prediction = predict_memory_without_pool(plan, work);
   if (plan.engine.stage == 3 && !plan.engine.embedded &&
       plan.engine.offload_parameter.device == OffloadDevice::nvme) {
     prediction.weights_pool = swap_pool_use(plan, work.graph, plan.engine);

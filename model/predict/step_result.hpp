@@ -85,6 +85,7 @@ struct HostMemory {
   Bytes peak;
   Bytes pinned;
   Bytes load_peak;
+  Bytes step_peak;  // from the first forward pass on, saving left out
   Phase peak_phase = Phase::load;
 };
 

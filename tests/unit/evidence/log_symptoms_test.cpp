@@ -153,6 +153,59 @@ TEST_CASE("What stops a run before its first step is known by its message") {
         "a batch holds sequences of different lengths (512 and 304 tokens) that nobody padded");
 }
 
+TEST_CASE("endings of 2025 and 2026 are known by the lines that people posted") {
+  struct Case {
+    std::string_view line;
+    std::string_view code;
+  };
+  for (const Case& known : {
+           Case{"(EngineCore_DP0 pid=39535) ERROR 03-03 19:38:29 [core.py:708] RuntimeError: CUDA "
+                "out "
+                "of memory occurred when warming up sampler with 1024 dummy requests. Please try "
+                "lowering `max_num_seqs` or `gpu_memory_utilization` when initializing the engine.",
+                "vllm-sampler"},
+           Case{"ValueError: To serve at least one request with the models's max seq len (40960), "
+                "(10.00 GiB KV cache is needed, which is larger than the available KV cache memory "
+                "(1.25 GiB). Based on the available memory,  Try increasing "
+                "`gpu_memory_utilization` or decreasing `max_model_len` when initializing the "
+                "engine.",
+                "vllm-length"},
+           Case{"AssertionError: Expandable segments are not compatible with memory pool. Please "
+                "track https://github.com/pytorch/pytorch/issues/147851 for the latest updates.",
+                "vllm-segments"},
+           Case{"[rank3]: KeyError: 'use_muon'", "muon-groups"},
+           Case{"AttributeError: 'Parameter' object has no attribute 'use_muon'", "muon-groups"},
+           Case{"ValueError: Muon and reduce scatter cannot be used together", "muon-scatter"},
+           Case{"RuntimeError: MPS backend out of memory (MPS allocated: 17.36 GB, other "
+                "allocations: 613.56 MB, max allowed: 18.13 GB). Tried to allocate 192.00 MB on "
+                "private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit for "
+                "memory allocations (may cause system failure).",
+                "mps-memory"},
+           Case{"ImportError: cannot import name 'HybridCache' from 'transformers' "
+                "(/usr/local/lib/python3.12/dist-packages/transformers/__init__.py)",
+                "hybrid-cache"},
+           Case{"TypeError: SFTTrainer.__init__() got an unexpected keyword argument 'tokenizer'",
+                "trainer-tokenizer"},
+           Case{"TypeError: SFTTrainer.__init__() got an unexpected keyword argument "
+                "'max_seq_length'",
+                "sft-length"},
+           Case{
+               "RuntimeError: aten.mm.default: got mixed torch.Tensor and DTensor, need to convert "
+               "all torch.Tensor to DTensor before calling distributed operators!",
+               "mixed-dtensor"},
+       }) {
+    CAPTURE(known.line);
+    const auto found = evidence::read_log_symptoms(known.line);
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].code == known.code);
+    CHECK_FALSE(found[0].advice.empty());
+  }
+  CHECK(evidence::read_log_symptoms("(1.25 GiB KV cache is needed, which is larger than the "
+                                    "available KV cache memory (0.5 GiB). Based on")[0]
+            .text ==
+        "vLLM's cache has 0.5 GiB, which is less than one sequence of max_model_len takes");
+}
+
 TEST_CASE("DeepSpeed's batch assertion tells one rank from a loader that differs from the file") {
   const std::string head =
       "AssertionError: Check batch related parameters. train_batch_size is not equal to "

@@ -258,6 +258,41 @@ TEST_CASE("who loads a sharded model is the Trainer's default where its argument
   const foreign::Meaning launched = foreign::read_from(files.add(
       "run.sh", "accelerate launch --num_processes 8 --use_fsdp t.py --model_name_or_path m\n"));
   CHECK(said(launched, ScenarioKey::loading).empty());
+  CHECK(said(launched, ScenarioKey::fsdp_version).empty());
+}
+
+TEST_CASE("axolotl's rl names the trainer, and its section trl has the trainer's arguments") {
+  if (!foreign::reads_yaml()) return;
+  Files files;
+  const auto trainer = [&](const std::string& text) {
+    return said(
+        foreign::read_from(files.add("ax.yaml", "base_model: m\nsequence_len: 1024\n" + text)),
+        ScenarioKey::trainer);
+  };
+  CHECK(trainer("rl: dpo\nrl_beta: 0.2\n") == R"({"dpo":{"beta":0.2}})");
+  CHECK(trainer("rl: ipo\nprecompute_ref_log_probs: true\n") ==
+        R"({"dpo":{"precompute_reference":true}})");
+  CHECK(trainer("rl: kto\n") == R"({"kto":{}})");
+  CHECK(
+      trainer("rl: grpo\ntrl:\n  beta: 0.01\n  use_vllm: true\n  vllm_mode: colocate\n"
+              "  num_generations: 4\n  max_completion_length: 512\n  reward_funcs: [r.f]\n") ==
+      R"({"grpo":{"beta":0.01,"completions":4,"completion_length":512,"generation":"colocated"}})");
+  CHECK(trainer("adapter: lora\n").empty());
+  CHECK_THROWS_AS(trainer("rl: orpo\n"), InputError);
+}
+
+TEST_CASE("which FSDP the Trainer's arguments mean without a version is the release's") {
+  if (!foreign::reads_yaml()) return;
+  Files files;
+  const auto version = [&](const std::string& text, const char* transformers) {
+    return said(foreign::read_from(files.add("a.yaml", "model_name_or_path: m\n" + text),
+                                   {{ScenarioKey::transformers_version, transformers}}),
+                ScenarioKey::fsdp_version);
+  };
+  CHECK(version("fsdp: full_shard auto_wrap\n", "5.9.0").empty());
+  CHECK(version("fsdp: full_shard auto_wrap\n", "5.10.1") == "2");
+  CHECK(version("fsdp: true\nfsdp_config: {version: 1}\n", "5.17.0") == "1");
+  CHECK(version("bf16: true\n", "5.17.0").empty());
 }
 
 TEST_CASE("what evaluates is read by each tool's names, with its own default batch") {
@@ -819,6 +854,14 @@ TEST_CASE("a command and the files that it names are one training") {
         R"({"lora":{"rank":32}})");
   CHECK(said(trainer("swift rlhf --beta 0.1 --num_generations 4 --rlhf_type grpo", ""),
              ScenarioKey::trainer) == R"({"grpo":{"beta":0.1,"completions":4}})");
+  CHECK(
+      said(trainer("swift rlhf --rlhf_type grpo --use_vllm true --vllm_mode colocate --sleep_level "
+                   "2 --vllm_gpu_memory_utilization 0.6",
+                   ""),
+           ScenarioKey::trainer) ==
+      R"({"grpo":{"sleeps":true,"memory_share":0.6,"generation":"colocated"}})");
+  CHECK(said(trainer("swift rlhf --rlhf_type grpo --sleep_level 0", ""), ScenarioKey::trainer) ==
+        R"({"grpo":{"sleeps":false}})");
 }
 
 TEST_CASE("arguments that one trainer has name it where nothing else does") {

@@ -34,11 +34,21 @@ TEST_CASE("other makers' GPUs and GPUs without numbers have their reasons") {
     CAPTURE(said);
     CHECK(why_no_gpu(said).find("rehearsals emulate CUDA alone") != std::string::npos);
   }
-  for (const char* gpu : {"RTX 4070", "NVIDIA GeForce RTX 3060 12GB", "4090D", "GTX 1080 Ti"}) {
+  for (const char* mac : {"M4 Max", "m1", "Apple M3 Ultra", "Mac Studio", "MacBook Pro M5"}) {
+    CAPTURE(mac);
+    CHECK(why_no_gpu(mac).starts_with("a Mac has no CUDA"));
+  }
+  for (const char* halo : {"Strix Halo", "Ryzen AI Max+ 395", "AMD Ryzen AI Max 395", "gfx1151"}) {
+    CAPTURE(halo);
+    CHECK(why_no_gpu(halo).starts_with("Strix Halo"));
+  }
+  CHECK(why_no_gpu("M40").starts_with("its numbers are not built in"));
+  for (const char* gpu : {"RTX 2070", "NVIDIA GeForce RTX 2060 12GB", "RTX 4000", "GTX 1080 Ti"}) {
     CAPTURE(gpu);
     CHECK(why_no_gpu(gpu).starts_with("its numbers are not built in"));
   }
   CHECK(why_no_gpu("A900-80G").empty());
+  CHECK(why_no_gpu("NVIDIA GeForce RTX 4090 Laptop GPU").starts_with("a laptop's GPU"));
 }
 
 TEST_CASE("another number is another product") {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "model/plan/scenario_reader.hpp"
+#include "model/plan/trainer.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
 #include "tuner/fit_question.hpp"
@@ -222,4 +223,37 @@ TEST_CASE("generation is told to gather part by part, rollouts to be smaller") {
           .root,
       "s.json");
   CHECK(names(remedies_of(grpo), "ds3_gather_for_generation=False"));
+}
+
+TEST_CASE("vLLM beside the training is told to sleep, or a share that holds its weights") {
+  const auto grpo = [](const std::string& generation) {
+    return scenario_of("qwen2.5-7b",
+                       "8xA100-80G",
+                       R"({"trainer":{"grpo":{"generation":"colocated","memory_share":0.7)" +
+                           generation +
+                           R"(}},"sequence_length":2048,"micro_batch_size":1,
+                           "activation_checkpointing":"full"})",
+                       kZero3);
+  };
+  const tuner::Remedies remedies = remedies_of(grpo(""));
+  CHECK(names(remedies, "vllm_enable_sleep_mode"));
+  CHECK(names(remedies, "vllm_gpu_memory_utilization 0."));
+  for (const std::size_t i : remedies.that_fit) {
+    const tuner::TriedRemedy& one = remedies.tried[i];
+    const GenerationSettings& settings = one.outcome->plan.trainer->generation;
+    // 7.6 B weights in 16 bits, and the keys and values of a sequence, are 14.3 GiB.
+    CHECK(settings.memory_share * 79.15 > 14.3);
+  }
+}
+
+TEST_CASE("a fused loss and sequences over GPUs are added up where neither alone is enough") {
+  const Scenario scenario = scenario_of("llama-3.1-8b",
+                                        "8xA100-80G",
+                                        R"({"sequence_length":262144,"micro_batch_size":1,
+                                        "activation_checkpointing":"full","attention":"flash"})",
+                                        kZero3);
+  const tuner::Remedies remedies = remedies_of(scenario);
+  const std::string change = first(remedies).change.english();
+  CHECK(change.find("--fused-loss true") != std::string::npos);
+  CHECK(change.find("--sequence-parallel 4 --gas ") != std::string::npos);
 }

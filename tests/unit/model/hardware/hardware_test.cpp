@@ -25,16 +25,16 @@ std::string assumption_of(std::string_view text, std::int64_t gpus_per_node = 8)
 
 TEST_CASE("every GPU has plausible numbers with a source") {
   const std::vector<Gpu> gpus = all_gpus();
-  CHECK(gpus.size() >= 44);
+  CHECK(gpus.size() >= 92);
   std::set<std::string> keys;
   std::set<std::string> names;
   for (const Gpu& gpu : gpus) {
     INFO(gpu.key);
     CHECK(keys.insert(gpu.key).second);
     CHECK(names.insert(gpu.name).second);
-    CHECK(gpu.memory.value > Bytes::gib(10));
+    CHECK(gpu.memory.value > Bytes::gib(7));
     CHECK(gpu.memory.value < Bytes::gib(300));
-    CHECK(gpu.memory_bandwidth.value.value() >= 300e9);
+    CHECK(gpu.memory_bandwidth.value.value() >= 200e9);
     CHECK(gpu.memory_bandwidth.value.value() <= 10e12);
     CHECK(gpu.peak.fp16.value >= gpu.peak.fp32.value);
     CHECK(gpu.bf16_supported == (gpu.compute_capability.major >= 8));
@@ -45,8 +45,8 @@ TEST_CASE("every GPU has plausible numbers with a source") {
     CHECK_FALSE(gpu.memory_bandwidth.source.empty());
     CHECK(gpu.memory.relative_sd > 0.0);
     CHECK(gpu.memory.relative_sd < 0.05);
-    CHECK(gpu.sm_count.value >= 30);
-    CHECK(gpu.host_link.value.value() > 10e9);
+    CHECK(gpu.sm_count.value >= 10);
+    CHECK(gpu.host_link.value.value() > 7e9);
     CHECK_FALSE(node_of_key(gpu.usual_node).key.empty());
   }
 }
@@ -121,6 +121,29 @@ TEST_CASE("names match without case, spaces and separators") {
   CHECK(key_of("cpu") == "cpu");
 }
 
+TEST_CASE("GPUs of workstations are found as people write them, and the smaller size is taken") {
+  CHECK(key_of("RTX 3060 12G") == "rtx_3060");
+  CHECK(key_of("3080ti") == "rtx_3080_ti");
+  CHECK(key_of("NVIDIA GeForce RTX 3080") == "rtx_3080_10gb");
+  CHECK(key_of("4060Ti-16G") == "rtx_4060_ti_16gb");
+  CHECK(assumption_of("4060 Ti") == "4060 Ti is taken as RTX-4060-Ti-8G: 8 GB assumed");
+  CHECK(key_of("4070 Ti SUPER") == "rtx_4070_ti_super");
+  CHECK(key_of("RTX4090D") == "rtx_4090_d");
+  CHECK(key_of("4090-48G") == "rtx_4090_48gb");
+  CHECK(key_of("4090-24G") == "rtx_4090");
+  CHECK(assumption_of("4090").empty());
+  CHECK(key_of("5060 Ti") == "rtx_5060_ti_16gb");
+  CHECK(key_of("A4500") == "rtx_a4500");
+  CHECK(key_of("NVIDIA RTX 4000 SFF Ada Generation") == "rtx_4000_sff_ada");
+  CHECK(key_of("4500 Ada") == "rtx_4500_ada");
+  CHECK(key_of("RTX PRO 5000 72GB Blackwell") == "rtx_pro_5000_72gb");
+  CHECK(key_of("RTX PRO 6000 Blackwell Max-Q Workstation Edition") == "rtx_pro_6000_max_q");
+  CHECK(key_of("H800", 2) == "h800_pcie");
+  CHECK(key_of("H800", 8) == "h800_sxm");
+  CHECK(key_of("A16") == "a16");
+  CHECK_FALSE(find_gpu("RTX 4090 Laptop GPU", 1));
+}
+
 TEST_CASE("each GPU is found by its key, its name and its product name") {
   for (const Gpu& gpu : all_gpus()) {
     for (const std::int64_t count : {1, 8}) {
@@ -154,7 +177,7 @@ TEST_CASE("an unknown name is answered with the nearest ones") {
   CHECK_FALSE(find_gpu("A1000", 8).has_value());
   CHECK_FALSE(find_gpu("", 8).has_value());
   CHECK_FALSE(find_gpu("H100-96G-SXM", 8).has_value());
-  CHECK_FALSE(find_gpu("RTX 4090 D", 8).has_value());
+  CHECK_FALSE(find_gpu("RTX 4090 X", 8).has_value());
   CHECK_FALSE(find_gpu("99999999999999999999G", 8).has_value());
   const Diagnostic typo = unknown_gpu("A10O-80G-SXM", "f", "/cluster");
   CHECK(typo.got == "\"A10O-80G-SXM\"");
