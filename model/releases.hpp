@@ -153,13 +153,11 @@ enum class ReleaseRule : std::uint8_t {
   qwen2_drops_rotary_cache,
   shares_rotary_tables,
   early_decoders_described,
-  gptj_drops_triangles,
   gemma2_shares_rotary_tables,
   mixtral_drops_rotary_cache,
   phi3_rotates_a_part,
   olmo_turns_in_fp32,
   olmo2_weighs_in_fp32,
-  gptj_casts_positions,
   // --- transformers: blocks, experts, losses ---
   bloom_caches_views,
   decoders_share_loss,

@@ -205,7 +205,6 @@ Model build_falcon(const FamilyInput& input);
 Model build_glm(const FamilyInput& input);
 Model build_gpt2(const FamilyInput& input);  // gpt2.cpp, with gpt_bigcode
 Model build_gpt_neox(const FamilyInput& input);
-Model build_gptj(const FamilyInput& input);
 Model build_llama_like(const FamilyInput& input);  // llama_like.cpp
 Model build_mpt(const FamilyInput& input);
 Model build_opt(const FamilyInput& input);

@@ -38,7 +38,6 @@ constexpr std::array kFamilies = {
     Family{"distilbert", hf::build_distilbert, true},
     Family{"glm", hf::build_glm},
     Family{"chatglm", hf::build_chatglm},
-    Family{"gptj", hf::build_gptj},
     Family{"phi", hf::build_phi},
     Family{"falcon", hf::build_falcon},
     Family{"mpt", hf::build_mpt},

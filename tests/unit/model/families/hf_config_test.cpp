@@ -112,11 +112,6 @@ TEST_CASE(
   CHECK(
       pointer(R"("model_type": "llama", "num_attention_heads": 4, "partial_rotary_factor": 0.2)") ==
       "/model/partial_rotary_factor");
-  CHECK(pointer(R"("model_type": "gptj", "num_attention_heads": 4, "rotary_dim": 3)") ==
-        "/model/rotary_dim");
-  const Model wide = read_model(
-      config_of("{" + sizes + R"("model_type": "gptj", "num_attention_heads": 4})"), "config.json");
-  CHECK_FALSE(wide.planned);
   const Model glm =
       read_model(config_of("{" + sizes + R"("model_type": "chatglm", "num_attention_heads": 4,
       "kv_channels": 6, "num_layers": 2, "ffn_hidden_size": 96, "padded_vocab_size": 128})"),
