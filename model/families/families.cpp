@@ -33,7 +33,6 @@ constexpr std::array kFamilies = {
     Family{"mistral", "MistralConfig", build_llama_like},
     Family{"mixtral", "MixtralConfig", build_llama_like},
     Family{"mpt", "MptConfig", build_mpt},
-    Family{"mt5", "MT5Config", build_t5},
     Family{"olmo", "OlmoConfig", build_llama_like},
     Family{"olmo2", "Olmo2Config", build_llama_like},
     Family{"opt", "OPTConfig", build_opt},
@@ -46,7 +45,6 @@ constexpr std::array kFamilies = {
     Family{"roberta", "RobertaConfig", build_bert},
     Family{"smollm3", "SmolLM3Config", build_llama_like},
     Family{"starcoder2", "Starcoder2Config", build_llama_like},
-    Family{"t5", "T5Config", build_t5},
     Family{"xlm-roberta", "XLMRobertaConfig", build_bert},
 };
 

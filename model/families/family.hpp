@@ -209,6 +209,5 @@ Model build_llama_like(const FamilyInput& input);  // llama_like.cpp
 Model build_mpt(const FamilyInput& input);
 Model build_opt(const FamilyInput& input);
 Model build_phi(const FamilyInput& input);
-Model build_t5(const FamilyInput& input);
 
 }  // namespace zeroplan::families

@@ -41,7 +41,6 @@ constexpr std::array kFamilies = {
     Family{"phi", hf::build_phi},
     Family{"falcon", hf::build_falcon},
     Family{"mpt", hf::build_mpt},
-    Family{"t5", hf::build_t5},
     Family{"litgpt", nullptr},    // families/litgpt.hpp
     Family{"megatron", nullptr},  // families/megatron.hpp
 };
