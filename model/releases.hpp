@@ -128,7 +128,6 @@ enum class ReleaseRule : std::uint8_t {
   roberta_has_sdpa,
   gpt_neox_has_sdpa,
   opt_has_sdpa,
-  distilbert_has_sdpa,
   gpt_neox_copies_heads,
   shares_attention_code,
   gemma2_has_sdpa,

@@ -15,7 +15,6 @@ constexpr std::array kFamilies = {
     Family{"chatglm", "ChatGLMConfig", build_chatglm},
     Family{"cohere", "CohereConfig", build_llama_like},
     Family{"cohere2", "Cohere2Config", build_llama_like},
-    Family{"distilbert", "DistilBertConfig", build_distilbert},
     Family{"falcon", "FalconConfig", build_falcon},
     Family{"gemma", "GemmaConfig", build_llama_like},
     Family{"gemma2", "Gemma2Config", build_llama_like},

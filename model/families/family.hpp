@@ -200,7 +200,6 @@ void set_sizes(TransformerShape& shape,
 Model build_bert(const FamilyInput& input);  // bert.cpp, with roberta
 Model build_bloom(const FamilyInput& input);
 Model build_chatglm(const FamilyInput& input);
-Model build_distilbert(const FamilyInput& input);
 Model build_falcon(const FamilyInput& input);
 Model build_glm(const FamilyInput& input);
 Model build_gpt2(const FamilyInput& input);  // gpt2.cpp, with gpt_bigcode

@@ -13,7 +13,6 @@ void build_gpt_neox(GraphAssembler& assembler, const Context& context);
 void build_opt(GraphAssembler& assembler, const Context& context);
 void build_bloom(GraphAssembler& assembler, const Context& context);
 void build_bert(GraphAssembler& assembler, const Context& context);
-void build_distilbert(GraphAssembler& assembler, const Context& context);
 void build_glm(GraphAssembler& assembler, const Context& context);
 void build_chatglm(GraphAssembler& assembler, const Context& context);
 void build_phi(GraphAssembler& assembler, const Context& context);

@@ -35,7 +35,6 @@ constexpr std::array kFamilies = {
     Family{"opt", hf::build_opt, true},
     Family{"bloom", hf::build_bloom, false, embedded::build_bloom},
     Family{"bert", hf::build_bert, true, embedded::build_bert},
-    Family{"distilbert", hf::build_distilbert, true},
     Family{"glm", hf::build_glm},
     Family{"chatglm", hf::build_chatglm},
     Family{"phi", hf::build_phi},
