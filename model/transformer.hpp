@@ -130,6 +130,7 @@ struct SequenceRange {
 struct ReleaseRange {
   Version from;
   std::optional<Version> until;  // not in it
+  Version recorded;              // the one whose code was read; 0.0.0: no recording says
 
   bool contains(const Version& release) const {
     return from <= release && (!until || release < *until);

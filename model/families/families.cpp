@@ -15,7 +15,6 @@ constexpr std::array kFamilies = {
     Family{"chatglm", "ChatGLMConfig", build_chatglm},
     Family{"cohere", "CohereConfig", build_llama_like},
     Family{"cohere2", "Cohere2Config", build_llama_like},
-    Family{"distilbert", "DistilBertConfig", build_distilbert},
     Family{"falcon", "FalconConfig", build_falcon},
     Family{"gemma", "GemmaConfig", build_llama_like},
     Family{"gemma2", "Gemma2Config", build_llama_like},
@@ -26,7 +25,6 @@ constexpr std::array kFamilies = {
     Family{"gpt2", "GPT2Config", build_gpt2},
     Family{"gpt_bigcode", "GPTBigCodeConfig", build_gpt2},
     Family{"gpt_neox", "GPTNeoXConfig", build_gpt_neox},
-    Family{"gptj", "GPTJConfig", build_gptj},
     Family{"granite", "GraniteConfig", build_llama_like},
     Family{"internlm", "InternLMConfig", build_llama_like},
     Family{"internlm2", "InternLM2Config", build_llama_like},
@@ -34,7 +32,6 @@ constexpr std::array kFamilies = {
     Family{"mistral", "MistralConfig", build_llama_like},
     Family{"mixtral", "MixtralConfig", build_llama_like},
     Family{"mpt", "MptConfig", build_mpt},
-    Family{"mt5", "MT5Config", build_t5},
     Family{"olmo", "OlmoConfig", build_llama_like},
     Family{"olmo2", "Olmo2Config", build_llama_like},
     Family{"opt", "OPTConfig", build_opt},
@@ -47,7 +44,6 @@ constexpr std::array kFamilies = {
     Family{"roberta", "RobertaConfig", build_bert},
     Family{"smollm3", "SmolLM3Config", build_llama_like},
     Family{"starcoder2", "Starcoder2Config", build_llama_like},
-    Family{"t5", "T5Config", build_t5},
     Family{"xlm-roberta", "XLMRobertaConfig", build_bert},
 };
 

@@ -239,7 +239,9 @@ Model recorded_model(const std::string& model_type,
   }
   Model model = read_traced_document(*recorded->document, file, pointer, true);
   const std::string architecture = first_architecture(config);
-  if (architecture.ends_with(kScores)) put_scores(model, config, architecture);
+  // The usual class of a type with another head; a class that was recorded has its own.
+  const bool is_usual = !is_same_class(model.architecture, architecture);
+  if (is_usual && architecture.ends_with(kScores)) put_scores(model, config, architecture);
   model.name = file;
   take_stored_dtype(model, config);
   model.lengths = recorded->lengths;

@@ -42,26 +42,37 @@ struct OfRelease {
   }
 };
 
-// A recorded release stands for those up to the next one that was recorded, the oldest for what is
-// older, too. Absent: the newest.
+// A recorded release stands for those of its series from its minor number up to the next one that
+// was recorded, the first of a series for what is older in it, too, and the first of all for older
+// series. Absent: the newest.
 OfRelease of_release(const Json& family, const std::optional<Version>& asked) {
   const auto release_of = [](const Json& document) {
     const Json* software = document.find("graph")->find("software");
     const Json* release = software == nullptr ? nullptr : software->find("transformers");
     return release == nullptr ? std::nullopt : parse_version(release->as_string());
   };
-  const std::vector<Json>& all = family.find("documents")->items();
-  std::map<Version, OfRelease> by_release;
-  for (const Json& document : all) {
-    by_release[release_of(document).value_or(Version{})].documents.push_back(&document);
+  std::map<Version, OfRelease> by_first;  // by the first release that they stand for
+  for (const Json& document : family.find("documents")->items()) {
+    const Version recorded = release_of(document).value_or(Version{});
+    OfRelease& own = by_first[{recorded.major, recorded.minor, 0}];
+    own.documents.push_back(&document);
+    own.releases.recorded = recorded;
   }
-  auto found = by_release.begin();
-  while (std::next(found) != by_release.end() && (!asked || std::next(found)->first <= *asked)) {
-    ++found;
+  auto found = std::prev(by_first.end());
+  Version from = found->first;
+  std::optional<Version> until;
+  while (true) {
+    const bool is_first = found == by_first.begin();
+    from = found->first;
+    if (is_first || std::prev(found)->first.major < from.major) from = {from.major, 0, 0};
+    if (is_first) from = {};
+    if (is_first || !asked || *asked >= from) break;
+    until = from;
+    --found;
   }
   OfRelease chosen = std::move(found->second);
-  if (found != by_release.begin()) chosen.releases.from = found->first;
-  if (++found != by_release.end()) chosen.releases.until = found->first;
+  chosen.releases.from = from;
+  chosen.releases.until = until;
   chosen.usual = attention_of(*chosen.documents.front(), family.find("attention")->as_string());
   return chosen;
 }

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "model/families/recorded_loops.hpp"
+
 namespace zeroplan {
 namespace {
 
@@ -264,6 +266,7 @@ Json unfolded_graph(const Json& family, const Json& document, const RecordedValu
     unfold_buffers(graph["buffers"], stack);
   }
   put_numbers(graph, values);
+  unfold_loops(graph);
   put_cache(graph["shape"], values);
   return graph;
 }

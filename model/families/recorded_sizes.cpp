@@ -105,17 +105,24 @@ class Formula {
   const RecordedValues& values_;
 };
 
+// The class rounds it in a way that nobody saw, or has no such size.
+[[noreturn]] void fail_size(std::string_view formula) {
+  const std::size_t begin = formula.find_first_not_of("=~-0123456789*");
+  const std::size_t end = formula.find_first_of("*/+-", begin);
+  throw NotRecorded{std::string(formula.substr(begin, end - begin)),
+                    phrase("sizes of which {} is a whole number, not 0", formula.substr(1))};
+}
+
 // "=" and a sum that is a whole number, "~" and one that may be a share.
 Json number(std::string_view formula, const RecordedValues& values) {
+  // The share of what is dropped.
+  const Json* share = formula.front() == '~' ? values.find(formula.substr(1)) : nullptr;
+  const bool is_number = share != nullptr && share->is_number();
+  if (is_number && (!share->is_integer() || share->as_integer() == 0)) return *share;
   const std::optional<Share> found = Formula(formula.substr(1), values).value();
   const bool some = found && found->above != 0;
   if (some && found->below == 1) return Json(found->above);
-  if (!some || formula.front() == '=') {  // the class rounds it in a way that nobody saw
-    const std::size_t begin = formula.find_first_not_of("=~-0123456789*");
-    const std::size_t end = formula.find_first_of("*/+-", begin);
-    throw NotRecorded{std::string(formula.substr(begin, end - begin)),
-                      phrase("sizes of which {} is a whole number, not 0", formula.substr(1))};
-  }
+  if (!some || formula.front() == '=') fail_size(formula);
   return Json(static_cast<double>(found->above) / static_cast<double>(found->below));
 }
 
@@ -268,6 +275,10 @@ std::optional<std::int64_t> RecordedValues::size(std::string_view key) const {
   if (is_open && (key == of_text("head_dim") || key == of_text("v_head_dim"))) {
     return share_of_a_head();
   }
+  const Json* usual = is_open ? defaults_.find(key) : nullptr;
+  if (usual != nullptr && is_formula(*usual)) return sum(usual->as_string());  // "=4*n_embd"
+  const Json* labels = key == "num_labels" && said(key) == nullptr ? said("id2label") : nullptr;
+  if (labels != nullptr) return static_cast<std::int64_t>(labels->members().size());
   if (value == nullptr || !value->is_integer() || value->as_integer() < 0) return std::nullopt;
   return value->as_integer();
 }
@@ -286,13 +297,28 @@ std::optional<std::int64_t> RecordedValues::share_of_a_head() const {
   return *hidden / *heads;
 }
 
+namespace {
+
+// A size that is no sum over the tokens is not negative.
+void put_shape(Json& shape, const RecordedValues& values) {
+  for (Json& size : shape.items()) {
+    const std::string formula = is_formula(size) ? size.as_string() : "";
+    put_numbers(size, values);
+    if (!formula.empty() && size.as_number() < 0) fail_size(formula);
+  }
+}
+
+}  // namespace
+
 void put_numbers(Json& value, const RecordedValues& values) {
   if (is_formula(value)) {
     value = number(value.as_string(), values);
   } else if (value.is_array()) {
     for (Json& item : value.items()) put_numbers(item, values);
   } else if (value.is_object()) {
-    for (auto& [key, member] : value.members()) put_numbers(member, values);
+    for (auto& [key, member] : value.members()) {
+      key == "shape" && member.is_array() ? put_shape(member, values) : put_numbers(member, values);
+    }
   }
 }
 

@@ -268,6 +268,8 @@ TransformerShape read_shape(TracedReader& reader, const Json& document, const Mo
   shape.vocabulary = size("vocabulary");
   shape.max_positions = size("positions");
   shape.has_logits = shape.vocabulary > 0;
+  if (shape.encoder_layers > 0) shape.kind = ModelKind::encoder_decoder;
+  if (model.architecture.ends_with("ForMaskedLM")) shape.kind = ModelKind::encoder;
   // A table of positions ends, a rotation does not.
   for (const Parameter& parameter : model.parameters) {
     const bool table = parameter.shape.size() == 2 && shape.max_positions > 0 &&

@@ -108,6 +108,8 @@ aten::Sdpa sdpa_options(
   if (options.backend == SdpaBackend::flash && v.size(3) != q.size(3) && !cudnn) {
     options.backend = SdpaBackend::mem_efficient;
   }
+  // check_attn_mask_shape: no fused kernel takes a mask that requires a gradient.
+  if (call.mask_trains) options.backend = SdpaBackend::math;
   options.enable_gqa = k.size(1) != q.size(1);
   // can_use_mem_efficient_attention: up to torch 2.13 check_batch_size_and_num_heads_dense<false>,
   // so that of the fused kernels only flash takes grouped heads

@@ -7,6 +7,7 @@ namespace zeroplan::hf {
 
 struct SdpaCall {
   bool masked = false;
+  bool mask_trains = false;  // the mask holds a bias that is learned
   bool causal = false;
   double dropout = 0.0;
 };

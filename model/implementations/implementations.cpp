@@ -35,14 +35,11 @@ constexpr std::array kFamilies = {
     Family{"opt", hf::build_opt, true},
     Family{"bloom", hf::build_bloom, false, embedded::build_bloom},
     Family{"bert", hf::build_bert, true, embedded::build_bert},
-    Family{"distilbert", hf::build_distilbert, true},
     Family{"glm", hf::build_glm},
     Family{"chatglm", hf::build_chatglm},
-    Family{"gptj", hf::build_gptj},
     Family{"phi", hf::build_phi},
     Family{"falcon", hf::build_falcon},
     Family{"mpt", hf::build_mpt},
-    Family{"t5", hf::build_t5},
     Family{"litgpt", nullptr},    // families/litgpt.hpp
     Family{"megatron", nullptr},  // families/megatron.hpp
 };

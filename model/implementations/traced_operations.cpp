@@ -291,6 +291,7 @@ void attention(Call& call) {
   if (call.x().shape().rank() != 4) return play_general(call);
   hf::SdpaCall wanted;
   wanted.masked = mask.defined();
+  wanted.mask_trains = mask.defined() && mask.requires_grad();
   wanted.causal = call.e.causal;
   wanted.dropout = call.e.p;
   const auto attend = [&](const Tensor& q, const Tensor& k, const Tensor& v) {

@@ -1,5 +1,6 @@
 // resolve(): scenario -> plan, in the order of the questions: what, where, how, with which knobs.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.hpp"
 #include "model/families/freeze.hpp"
@@ -104,13 +105,24 @@ std::shared_ptr<const Model> load_model_of(const Scenario& scenario, ExpertLayou
   return std::make_shared<const Model>(load_model_of(scenario, model_use_of(scenario, experts)));
 }
 
-// The class of the plan's transformers, where it was recorded in several releases.
+// The class of the plan's transformers, where it was recorded in several releases; a warning where
+// the one that stands for it is newer.
 void take_release(Resolver& r) {
   const Version& release = r.plan.software.transformers;
-  if (r.plan.model->releases.contains(release)) return;
-  r.plan.model = r.make(r.plan.model, "transformers " + to_string(release), [&] {
-    return load_model_of(r.scenario, r.model_use());
-  });
+  if (!r.plan.model->releases.contains(release)) {
+    r.plan.model = r.make(r.plan.model, "transformers " + to_string(release), [&] {
+      return load_model_of(r.scenario, r.model_use());
+    });
+  }
+  const Model& model = *r.plan.model;
+  const Version& recorded = model.releases.recorded;
+  if (std::pair(release.major, release.minor) >= std::pair(recorded.major, recorded.minor)) return;
+  r.warn(
+      phrase("{} is planned as transformers {} has it, which was recorded: what {} does "
+             "otherwise is not in these numbers",
+             model.architecture,
+             to_string(recorded),
+             to_string(release)));
 }
 
 // Beyond a window a recorded class is another, and with another attention.

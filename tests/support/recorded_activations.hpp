@@ -16,6 +16,7 @@
 #include "model/implementations/implementations.hpp"
 #include "model/implementations/lora.hpp"
 #include "model/software.hpp"
+#include "model/workload.hpp"
 
 namespace zeroplan::testing {
 
@@ -84,10 +85,15 @@ inline void freeze_all_but(Model& model, const Json& trained) {
 inline std::vector<ActivationRow> recorded_activations() {
   const std::string path = ZEROPLAN_SOURCE_DIR "/tests/reference/activations.json";
   const Json root = read_json_file(path).root;
-  std::map<std::string, Model> models;
-  for (const auto& [name, config] : root.find("models")->members()) {
-    models[name] = read_model(config, path);
-  }
+  const auto model_of = [&](const std::string& name, const GraphOptions& options) {
+    const bool flash = options.attention == Attention::flash;
+    const ModelUse use{
+        .attention = flash ? "flash_attention_2"
+                           : std::string(zeroplan::name(kAttentionNames, options.attention)),
+        .sequence_length = options.sequence_length,
+        .transformers = options.transformers};
+    return read_model(*root.find("models")->find(name), path, "", use);
+  };
   std::vector<ActivationRow> rows;
   for (const Json& recording : root.find("recordings")->items()) {
     for (const Json& json : recording.find("rows")->items()) {
@@ -95,7 +101,7 @@ inline std::vector<ActivationRow> recorded_activations() {
       row.id = recording.find("transformers")->as_string() + " " + json.find("id")->as_string();
       row.on_gpu = recording.find("device")->as_string() == "cuda";
       row.options = options_of(json, recording);
-      row.model = models.at(json.find("model")->as_string());
+      row.model = model_of(json.find("model")->as_string(), row.options);
       if (row.options.lora) row.model = with_lora(row.model, *row.options.lora);
       if (const Json* trained = json.find("trained")) freeze_all_but(row.model, *trained);
       const auto bytes = [&](const char* key) { return Bytes::of(json.find(key)->as_integer()); };

@@ -8,33 +8,6 @@
 
 namespace zeroplan::testing {
 
-inline Model gptj(double dropout) {
-  Model model = classic("gptj",
-                        "GPTJForCausalLM",
-                        {{"transformer.wte.weight", {32000, 1024}}},
-                        "transformer.h.",
-                        {{"ln_1.weight", {1024}},
-                         {"ln_1.bias", {1024}},
-                         {"attn.k_proj.weight", {1024, 1024}},
-                         {"attn.v_proj.weight", {1024, 1024}},
-                         {"attn.q_proj.weight", {1024, 1024}},
-                         {"attn.out_proj.weight", {1024, 1024}},
-                         {"mlp.fc_in.weight", {4096, 1024}},
-                         {"mlp.fc_in.bias", {4096}},
-                         {"mlp.fc_out.weight", {1024, 4096}},
-                         {"mlp.fc_out.bias", {1024}}},
-                        {{"transformer.ln_f.weight", {1024}},
-                         {"transformer.ln_f.bias", {1024}},
-                         {"lm_head.weight", {32000, 1024}},
-                         {"lm_head.bias", {32000}}});
-  model.shape.tied_embeddings = false;
-  model.shape.activation = ActivationFunction::gelu_new;
-  model.shape.parallel_residual = true;
-  model.shape.rotary_dim = 64;
-  model.shape.attention_dropout = model.shape.hidden_dropout = dropout;
-  return model;
-}
-
 inline Model phi() {
   Model model = classic("phi",
                         "PhiForCausalLM",

@@ -43,7 +43,7 @@ _FIRST = ("first_k_dense", "num_dense_layers", "moe_layer_start_index", "dense_l
 _PERIODS = ("interval", "pattern", "_step", "layer_freq", "every_n", "attention_frequency")
 # Keys that name no size and no operation.
 _NAMES = ("token_id", "token_index", "_name_or_path", "transformers_version", "architectures", "model_type", "dtype", "torch_dtype", "id2label", "label2id",
-          "problem_type", "return_dict", "output_hidden_states", "output_attentions", "use_cache", "chunk_size_feed_forward", "is_encoder_decoder",
+          "problem_type", "task_specific_params", "return_dict", "output_hidden_states", "output_attentions", "use_cache", "chunk_size_feed_forward", "is_encoder_decoder",
           "initializer", "pretraining_tp", "keys_to_ignore", "tokenizer_class", "finetuning_task", "classifier", "suppress_tokens", "vocabulary_map", "num_beams", "max_length")
 # Sizes that a class can do without, where its config says null.
 _DISPENSABLE = ("q_lora_rank",)
@@ -101,10 +101,21 @@ RELEASED = {
     "mistral3": ({}, {_TEXT: "ministral3"}),  # Ministral 3
     "opt": ({}, {"do_layer_norm_before": False, "word_embed_proj_dim": 512}),  # 350m
     "pegasus": ({"activation_function": "relu", "attention_dropout": 0.1, "activation_dropout": 0.1},),
+    "t5": ({}, {"feed_forward_proj": "gated-gelu"}),  # of 2019; 1.1 and Flan
     "mllama": ({"text_config.cross_attention_layers": [1]},),
     "nemotron_h": (  # Nano, Super
         {"layers_block_type": _WITH_STATES}, {"layers_block_type": _WITH_STATES, "moe_latent_size": 1024}),
     "paligemma": ({}, {_TEXT: "gemma2"}),  # PaliGemma 2
+}
+# What they have besides before transformers 5: sections of a rotary embedding, without which the class does not run.
+_SECTIONS, _ROTARY = "mrope_section", "text_config.rope_scaling"
+_QWEN3_VL = {_ROTARY: {"rope_type": "default", _SECTIONS: [24, 20, 20], "mrope_interleaved": True}}
+BEFORE_5 = {
+    **{kind: {_ROTARY: {"rope_type": "default", _SECTIONS: [16, 24, 24]}} for kind in ("qwen2_vl", "qwen2_5_vl")},
+    "qwen3_vl": _QWEN3_VL,
+    "qwen3_vl_moe": {**_QWEN3_VL, "text_config.num_attention_heads": 32, "text_config.num_key_value_heads": 4, "text_config.num_experts": 128,
+                     "text_config.num_experts_per_tok": 8},
+    **{kind: {_ROTARY: {"rope_type": "default", _SECTIONS: [8, 12, 12]}} for kind in ("glm4v", "glm4v_moe")},
 }
 # Widths of heads under latent attention: values as wide as queries take other kernels.
 LATENT_HEADS = ("v_head_dim", "qk_nope_head_dim", "qk_rope_head_dim")
@@ -151,6 +162,11 @@ def is_size(key, value):
     return isinstance(value, int) and not isinstance(value, bool) and not is_name(key)
 
 
+def is_dropout(key, value):
+    """Whether a key is a share of what is dropped, a number of operations alone."""
+    return isinstance(value, float) and "drop" in last(key)
+
+
 def is_stack(key, text):
     """Whether a key is a number of layers; `text`: what keys of the text model begin with, which has one such key besides those of two stacks."""
     of_another = "." in key and not key.startswith(text or ".")
@@ -177,7 +193,7 @@ def tokens_of(key, config):
 
 
 def is_name(key):
-    return any(name in key for name in _NAMES)
+    return last(key) == "prefix" or any(name in key for name in _NAMES)
 
 
 def is_period(key):
@@ -218,5 +234,5 @@ def others(key, value):
     if value is None and "idx" in key:  # which layers
         return [[0]]
     if isinstance(value, float):
-        return [0.5 * value, 2.0 * value] if value else [0.1]
+        return [0.5 * value, 2.0 * value] if value else [0.1, 0.2]
     return []

@@ -14,10 +14,11 @@ import json
 import random
 import re
 
-from .config_keys import (LATENT_HEADS, LAYERS, POSITIONS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_first, is_name, is_period, is_size, is_stack, is_window, last,
+from .config_keys import (BEFORE_5, LATENT_HEADS, LAYERS, POSITIONS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_dropout, is_first, is_name, is_period, is_size, is_stack, is_window, last,
                           is_wide, nested, others, repeated, sizes_of, switched, tokens_of, wide_sizes_of)
 from .family_layers import asked_list, by_keys, folded, holds, put_numbers_of_layers, running, told
 from .formulas import Differs, Formulas
+from .loops import folded_loops
 from .merging import like, merged, numbers_of
 from .models import text_of
 from .problem import Problem
@@ -45,7 +46,7 @@ class Class:
         import transformers
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-        self.options = options
+        self.options, self.loops = options, False  # whether blocks have loops that stand once
         self.released = {key: value for key, value in (released or {}).items() if not isinstance(value, tuple)}
         self.repeated = {key: value for key, value in (released or {}).items() if isinstance(value, tuple)}  # over the layers
         if options.family not in CONFIG_MAPPING:
@@ -179,14 +180,23 @@ class Class:
 
     def flat(self, config):
         """A config's values, those of configs inside it behind their names."""
+        from transformers import PretrainedConfig
+
         values = {}
+        generating = getattr(PretrainedConfig, "_get_global_generation_defaults", dict)()  # keys of every config before transformers 5
         for key, value in config.to_dict().items():
+            if isinstance(value, dict):
+                value = {name: inner for name, inner in value.items() if name not in generating}
+            if key in generating:
+                continue
             if key in self.parts and isinstance(value, dict):
                 values.update({"%s.%s" % (key, name): inner for name, inner in value.items()})
             else:
                 values[key] = value
         if isinstance(getattr(type(config), LAYERS[0], None), property):  # the length of a list
             values[LAYERS[0]] = getattr(config, LAYERS[0])
+        if (self.options.class_name or "").endswith("Classification"):
+            values["num_labels"] = config.num_labels  # the length of a table of names
         return values
 
     def config(self, values, with_lists=True):
@@ -202,19 +212,29 @@ class Class:
                 inner.setdefault("model_type", self.defaults[type_key])
             if inner:
                 said[part] = inner
-        return self.config_class(**copy.deepcopy(said))
+        made = self.config_class(**copy.deepcopy(said))
+        # T5's config is tied whatever it is told from transformers 5 on; a checkpoint's own head stays.
+        made._has_own_head = said.get("tie_word_embeddings") is False and made.tie_word_embeddings
+        return made
 
     def of(self, values, said, like=None, at=0):
         """(document, shapes, config) at those of `values` that are in `said`; `like`, `at`: as in document_and_shapes."""
         from .document import document_and_shapes
 
         traced = self._traced(values, said)
-        document, shapes = document_and_shapes(traced, self.options, (2, 3, 5), _SEQUENCES, like, at)
+        try:
+            document, shapes = document_and_shapes(traced, self.options, (2, 3, 5), _SEQUENCES, like, at)
+        except Problem:
+            if like is None or not self.loops:  # in which another number of passes has other tensors
+                raise
+            document, shapes = document_and_shapes(traced, self.options, (2, 3, 5), _SEQUENCES)
         run = tuple(call["prefix"] for call in document["calls"] if call["prefix"])
         for row in document["modules"] if self.parts else ():
             if "parameters" not in row and "act" in last(row["name"]) and not row["name"].startswith(run):
                 row["type"] = "Activation"  # of towers, which are not run: all are one
-        return document, shapes, traced.config
+        once = folded_loops(document)
+        self.loops = self.loops or once is not document
+        return once, shapes, traced.config
 
     def error(self, values, said):
         """Why the class does not run with those values; None: it does."""
@@ -253,7 +273,8 @@ class Class:
             except Exception:  # a class need not run what it says that it supports
                 continue
         first = rows[0]["graph"]
-        scores = None if self.options.class_name else class_that_scores(type(self.config_class()))
+        own = self.options.class_name or getattr(self.config_class(), "is_encoder_decoder", False)  # whose head is not in the place of the usual one
+        scores = None if own else class_that_scores(type(self.config_class()))
         return {
             "schema": "zeroplan.family/1",
             "model_type": self.options.family,
@@ -373,7 +394,10 @@ class Class:
 
     def _switched(self, fixed, most):
         """The documents of one switch, up to so many, that are not as by default, with the class's usual heads; two with its usual embeddings."""
-        ways = {key: switched(key, value, fixed.get(key)) for key, value in sorted(self.defaults.items()) if key not in self.released}
+        from transformers import PretrainedConfig
+
+        every = PretrainedConfig().to_dict()  # what every config has: no checkpoint says another value
+        ways = {key: switched(key, value, fixed.get(key)) for key, value in sorted(self.defaults.items()) if key not in self.released and last(key) not in every}
         rows, usual, own = [], self.roles, (set(self.kept), self.width_of_heads)
         for count in range(1, most + 1):
             for chosen in itertools.combinations([(key, value) for key, values in ways.items() for value in values], count):
@@ -505,9 +529,28 @@ class Class:
                 read[self.text + name] = value
         return read
 
+    def of_null(self, key):
+        """What the class takes for a size that is null, as so many times its width: "=4*n_embd"; None where it is nothing of that kind."""
+        from .models import of_config
+
+        def modules(values):
+            return [tuple(one.shape) for one in of_config(self.config({**self.few, **values}), self.options).model.parameters()]
+
+        part = key[:-len(last(key))]
+        for width in [other for other in self.defaults if other.startswith(part) and sizes_of(other) == sizes_of("hidden_size") and is_size(other, self.defaults[other])]:
+            try:
+                usual = [modules({width: size, key: None}) for size in (1728, 2880)]
+                for times in range(1, 9):
+                    if usual == [modules({width: size, key: times * size}) for size in (1728, 2880)]:
+                        return "=%d*%s" % (times, width)
+            except Exception:  # a class that takes no null
+                continue
+        return None
+
     def usual(self, keys):
         """Values of keys that a config does not say, "=KEY" for another key's; null where the class makes them of others in another way."""
         usual = {key: "=" + self.follows[key] if key in self.follows else self.defaults.get(key) for key in keys}
+        usual.update({key: made for key in keys if self.defaults.get(key, 0) is None and (made := self.of_null(key))})
         for other in [key for key in keys if is_size(key, self.defaults.get(key)) and key != self.layers_key]:
             try:
                 changed = self.flat(self.config({other: 2 * self.defaults[other]}))
@@ -580,6 +623,8 @@ class Variant:
             return None
         if is_window(key) and is_size(key, value) and value > 0:
             return (61 // tokens_of(key, self.base),) if self.long else (4099,)
+        if is_dropout(key, value):
+            return (value or 0.1,)  # what drops nothing is no operation
         sizes = None if "multiple_of" in key else wide_sizes_of(key, value)
         if value is None and (last(key) == "head_dim" or last(key) not in ROPE):
             return sizes
@@ -865,7 +910,7 @@ class Variant:
             return "free" if same or self._is_overruled(key) else "fixed"
         if all(sample.numbers == self.first.numbers for sample in seen):
             return "free"
-        if not is_size(key, self.base[key]):
+        if not is_size(key, self.base[key]) and not is_dropout(key, self.base[key]):
             return "fixed"
         if self._is_of_tower(key):
             self._keep_changes(key, seen)
@@ -932,16 +977,19 @@ class Variant:
 
     def _rope(self):
         """The sorts of rotary embedding under which the document is the same, and the share of the heads that is turned."""
-        said = self.base.get(self.known.text + "rope_parameters")
+        key = next((key for name in ROPE if (key := self.known.text + name) in self.base and name != "rope_theta"), None)
+        said = self.base.get(key)
+        if key and said is None and last(key) == "rope_scaling":  # before transformers 5 what is not as by default
+            said = {}
         if not isinstance(said, dict):
             return {"types": ["default"]}
-        nested = all(isinstance(part, dict) for part in said.values())
+        nested = bool(said) and all(isinstance(part, dict) for part in said.values())
         same = sorted({part.get("rope_type", "default") for part in (said.values() if nested else [said])})
         for sort, more in ROPE_SORTS.items():
             changed = copy.deepcopy(said)
             for part in changed.values() if nested else [changed]:
                 part.update(more, rope_type=sort)
-            sample = self._sample({self.known.text + "rope_parameters": changed})
+            sample = self._sample({key: changed})
             if sample is not None and sample.numbers == self.first.numbers:
                 same.append(sort)
         named = said if nested else {"": said}
@@ -1024,7 +1072,10 @@ def _beside(recorded, known):
 
 
 def family(options):
-    first, *more = RELEASED.get(options.family, ({},))
+    from transformers import __version__
+
+    besides = BEFORE_5.get(options.family, {}) if int(__version__.partition(".")[0]) < 5 else {}
+    first, *more = (dict(besides, **released) for released in RELEASED.get(options.family, ({},)))
     recorded = Class(options, first).record()
     for released in more:
         other = Class(options, released).record()

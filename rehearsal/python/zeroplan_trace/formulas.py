@@ -16,6 +16,10 @@ class Differs(Exception):
         self.keys = list(keys)
 
 
+def _exact(number):
+    return Fraction(number).limit_denominator(10**7) if isinstance(number, float) else number
+
+
 class Formulas:
     """Of the keys in `symbols`; those in `heads` may divide those in `widths` and each other; `tiles`: (side, side of a tile), of which whole
     ones count; `rounded`: (size, unit of which it or two thirds of it become a multiple)."""
@@ -23,12 +27,12 @@ class Formulas:
     def __init__(self, samples, symbols, heads, widths, tiles, rounded):
         self.samples, self.heads, self.widths, self.tiles, self.rounded = samples, heads, widths, tiles, rounded
         self.found = {}
-        self.vectors = {key: [sample.values[key] for sample in samples] for key in symbols}
+        self.vectors = {key: [_exact(sample.values[key]) for sample in samples] for key in symbols}
 
     def of(self, numbers):
         key = tuple(numbers)
         if key not in self.found:
-            self.found[key] = self._search([Fraction(number).limit_denominator(10**7) for number in numbers])
+            self.found[key] = self._search([Fraction(_exact(number)) for number in numbers])
         if self.found[key] is None:
             raise Differs("a size that is no sum of products of the config's keys: %s" % (list(numbers[:6]),), self._depends_on(list(numbers)))
         return self.found[key]

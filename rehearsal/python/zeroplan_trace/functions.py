@@ -234,8 +234,8 @@ def _modules(_count):
 def named_functions(recorder, model):
     """What the classes of transformers call by a name of their module, or of the layer, is recorded as it is called."""
     places = [*_modules(len(sys.modules)), *model.modules()]
-    cache = getattr(sys.modules.get("transformers.cache_utils"), "Cache", None)
-    places += [cache] if cache is not None else []
+    caches = [kind for name in ("Cache", "DynamicCache") if (kind := getattr(sys.modules.get("transformers.cache_utils"), name, None)) is not None]
+    places += caches  # of before 4.56 the second has an update of its own
     named = {"torch_" + DELTA_RULE: _delta_rule, DELTA_RULE: _delta_rule, "mamba2_chunk_scan": _chunk_scan,
              "mamba2_split_conv1d_scan_combined": _split_scan, "_flash_attention_forward": _flash_attention,
              "update": _update_cache}
@@ -243,7 +243,7 @@ def named_functions(recorder, model):
     for place in places:
         for name, record in named.items():
             function = vars(place).get(name)
-            if inspect.isfunction(function) and (name != "update" or place is cache):
+            if inspect.isfunction(function) and (name != "update" or place in caches):
                 undo.append((place, name, function))
                 setattr(place, name, record(recorder, function))
     try:

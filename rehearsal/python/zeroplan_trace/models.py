@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import json
 import os
+import sys
 
 import torch
 
@@ -108,6 +109,31 @@ _WITH_STATES = {"linear_attention", "hybrid", "hybrid_sliding", "deepseek_sparse
                 "heavily_compressed_attention"}
 
 
+def _allow_flash_attention(transformers, kind):
+    """Its package, which is not called, needs a GPU: nobody looks whether it is there."""
+    model, name = transformers.PreTrainedModel, "_check_and_adjust_attn_implementation"
+    checked = getattr(model, name, None)
+    if checked is None:  # before 4.54
+
+        def enable(_, config, *rest, **named):
+            config._attn_implementation = "flash_attention_2"
+            return config
+
+        model._check_and_enable_flash_attn_2 = classmethod(enable)
+    elif not hasattr(checked, "allows"):
+
+        def check(self, asked, *rest, **named):
+            return asked if asked == "flash_attention_2" else checked(self, asked, *rest, **named)
+
+        check.allows = True
+        setattr(model, name, check)
+    # Classes with an attention of their own take its function into their module where the package is there.
+    utilities = getattr(transformers, "modeling_flash_attention_utils", None)
+    module = sys.modules.get(kind.__module__)
+    if utilities is not None and not hasattr(module, "_flash_attention_forward"):
+        module._flash_attention_forward = utilities._flash_attention_forward
+
+
 def of_config(config, options, folder=""):
     transformers = _transformers()
     # A class recorded for all its configs has its cache, too, as an operation.
@@ -120,8 +146,8 @@ def of_config(config, options, folder=""):
     arguments = {}
     if options.attention:
         arguments["attn_implementation"] = options.attention
-    if options.attention == "flash_attention_2":  # its package, which is not called, needs a GPU
-        transformers.PreTrainedModel._check_and_adjust_attn_implementation = lambda model, asked, *_, **__: asked
+    if options.attention == "flash_attention_2":
+        _allow_flash_attention(transformers, class_of(config, options))
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -132,6 +158,9 @@ def of_config(config, options, folder=""):
                 model = kind.from_config(config, **arguments)
             else:
                 model = kind._from_config(config, **arguments)
+            if getattr(config, "_has_own_head", False):
+                head = model.get_output_embeddings()
+                head.weight = torch.nn.Parameter(torch.empty_like(head.weight))
     finally:
         torch.set_default_dtype(before)
     from .images import Images
@@ -148,7 +177,6 @@ def from_code(place, options):
         raise Problem("--code FILE.py:FUNCTION", place, "the function returns a module and a function of batch and sequence that returns its inputs")
     if not os.path.isfile(file):
         raise Problem("a file of Python code", "%s, which is none" % file, "")
-    import sys
 
     sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
     spec = importlib.util.spec_from_file_location("zeroplan_traced_code", file)

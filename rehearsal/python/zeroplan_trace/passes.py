@@ -1,6 +1,7 @@
 """One forward pass of a model, recorded."""
 
 import contextlib
+from unittest import mock
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -40,10 +41,17 @@ def loss_of(output):
     return loss
 
 
+class _Autocast(torch.autocast):
+    """Classes of before transformers 5 switch it off for the device of their tensors; PyTorch knows none of the meta device, where it is never on."""
+
+    def __init__(self, device_type, dtype=None, enabled=True, cache_enabled=None):
+        super().__init__("cpu" if device_type == "meta" and not enabled else device_type, dtype, enabled, cache_enabled)
+
+
 @contextlib.contextmanager
 def watched(recorder, model):
     """Where operations on whole numbers are run and others have sizes alone; the recorder notes them."""
-    with Dispatch(recorder), Functions(recorder), named_functions(recorder, model):
+    with Dispatch(recorder), Functions(recorder), named_functions(recorder, model), mock.patch("torch.autocast", _Autocast):
         yield
 
 

@@ -237,10 +237,12 @@ TEST_CASE(
   CHECK(share(Version{4, 49, 0}) == "40");  // eager is what that class has by default
   CHECK(share(Version{4, 30, 0}) == "40");
   const ReleaseRange middle = asked(Version{4, 57, 1}).releases;
-  CHECK_FALSE(middle.contains({4, 50, 2}));
-  CHECK(middle.contains({4, 50, 3}));
-  CHECK(middle.contains({5, 16, 0}));
-  CHECK_FALSE(middle.contains({5, 17, 0}));
+  CHECK_FALSE(middle.contains({4, 49, 9}));
+  CHECK(middle.contains({4, 50, 0}));  // its minor number's first
+  CHECK(middle.contains({4, 99, 0}));
+  CHECK_FALSE(middle.contains({5, 0, 0}));  // the first of a series stands for all before it in it
+  CHECK(middle.recorded == Version{4, 50, 3});
+  CHECK(share(Version{5, 0, 0}) == "0.25");
   CHECK(asked({}).releases.contains({6, 0, 0}));
   CHECK(asked(Version{4, 40, 2}).releases.contains({4, 0, 0}));
 }

@@ -1,4 +1,4 @@
-// What the layers of GPT-J, Phi, Falcon, GPTBigCode and MPT save, and how high they peak. The sums
+// What the layers of Phi, Falcon, GPTBigCode and MPT save, and how high they peak. The sums
 // were recorded with the classes of transformers 4.47, 4.50 and 4.57 on meta tensors (torch 2.6).
 #include <algorithm>
 #include <string>
@@ -72,31 +72,6 @@ TEST_CASE("An InternLM2 layer saves what LLaMA's saves but for values that are v
   // Transformers' newer releases do not change what the repository's code does.
   CHECK(saved(made("internlm2", 2), kSdpa, {4, 57}) ==
         saved(made("internlm2", 2), kSdpa, own_tables));
-}
-
-TEST_CASE("A GPT-J layer keeps fp32 queries, keys and scores, and rotary tables of its own") {
-  // x, norm, v, context; q and k in fp32; gelu_new with its product; scores fp32 and bf16.
-  const std::int64_t table = 4 * 1024 * 64;  // one repeated table in fp32: two each for q and k
-  const Model model = testing::gptj(0.0);
-  CHECK(saved(model, kEager, {4, 50}) ==
-        Bytes::of(4 * U + 4 * U + 5 * F + 3 * A + 2 * N + 4 * table));
-  CHECK(saved(model, kEager, {4, 57}) ==
-        Bytes::of(4 * U + 4 * U + 5 * F + 3 * A + 2 * N + 2 * table));
-  // There is no SDPA version; flash attention gets them in bf16 again.
-  CHECK(saved(model, kSdpa, {4, 50}) == saved(model, kEager, {4, 50}));
-  CHECK(saved(model, kFlash, {4, 50}) == Bytes::of(6 * U + 5 * F + 2 * N + kLse + 4 * table));
-}
-
-TEST_CASE("Dropout in a GPT-J layer keeps dropped probabilities and three masks") {
-  const std::int64_t more = A / 2 + 2 * (U / 2);
-  CHECK(saved(testing::gptj(0.1), kEager, {4, 50}) ==
-        saved(testing::gptj(0.0), kEager, {4, 50}) + Bytes::of(more));
-}
-
-TEST_CASE("A GPT-J layer's forward peaks F + U above what it saves, the output in it") {
-  // at gelu_new, whose last product is one of the five; residual sums come after
-  const BlockMemory memory = layer(testing::gptj(0.0), kEager, {4, 50});
-  CHECK(memory.forward.total == memory.saved + memory.output + Bytes::of(3 * U));
 }
 
 TEST_CASE("A Phi layer saves 6U + 5F + 3A + 2N eager, 6U + 5F + 2N + LSE and a copy fused") {
@@ -193,18 +168,6 @@ TEST_CASE("An MPT layer saves 8U + 3A + 2F + 4N and has no other attention than 
 // Copies of the labels, int64: shifted, since 4.49 of a padded copy.
 constexpr std::int64_t kLabels = 8 * 2048, kPaddedLabels = kLabels + 512;
 
-TEST_CASE("GPT-J's logits are fp32 for the output too: 2L held, no second cast in the loss") {
-  const std::int64_t L = 2 * 2048 * 32000;
-  GraphOptions o = options(kEager, {4, 50});
-  const BlockMemory gptj = summarize(build_graph(testing::gptj(0.0), o).blocks.back());
-  CHECK(gptj.held == Bytes::of(2 * L));
-  const BlockMemory phi = summarize(build_graph(testing::phi(), o).blocks.back());
-  CHECK(phi.held == Bytes::of(L));
-  const std::int64_t rest = U + 2 * N + 1024 + kLabels + kPaddedLabels;
-  CHECK(phi.forward.total == Bytes::of(5 * L + rest));   // case D
-  CHECK(gptj.forward.total == Bytes::of(4 * L + rest));  // fp32 logits, log_softmax
-}
-
 TEST_CASE("Loss case B for Falcon, GPTBigCode and MPT before 4.49, case D after") {
   const std::int64_t L = 2 * 2048 * 32000, shifted = L / 1024 * 1023;
   for (const Model& model :
@@ -219,9 +182,7 @@ TEST_CASE("Loss case B for Falcon, GPTBigCode and MPT before 4.49, case D after"
   }
 }
 
-TEST_CASE("Tables and masks that stay on the GPU: GPT-J's by layer, GPTBigCode's once") {
-  CHECK(build_graph(testing::gptj(0.0), options(kEager, {4, 50})).buffers ==
-        Bytes::of(2 * 1024 * 64 * 4));
+TEST_CASE("GPTBigCode's mask stays on the GPU once") {
   CHECK(build_graph(testing::gpt_bigcode(true), options(kSdpa, {4, 50})).buffers ==
         Bytes::of(1024 * 1024));
 }
@@ -235,8 +196,6 @@ TEST_CASE("The parallel and multi-query decoders have the recorded operations wi
   };
   // Falcon: two copies of an index to the GPU more than on the meta device.
   const std::vector<Row> rows = {
-      {testing::gptj(0.0), kEager, {4, 50}, 46, 89},
-      {testing::gptj(0.0), kEager, {4, 57}, 49, 85},
       {testing::phi(), kEager, {4, 50}, 40, 68},
       {testing::phi(), kEager, {4, 47}, 41, 69},
       {testing::phi(), kSdpa, {4, 57}, 33, 60},
@@ -263,7 +222,6 @@ TEST_CASE("Whole decoders peak where the recordings did, to 0.02 of a hidden sta
     double forward, kept, backward;  // in U; kept: without the output object
   };
   const std::vector<Row> rows = {
-      {testing::gptj(0.0), kEager, 231.5199, 169.0159, 294.0120},
       {testing::phi(), kEager, 260.3324, 166.5784, 291.5745},
       {testing::phi(), kSdpa, 214.3641, 120.6101, 245.6062},
       {testing::falcon(FalconKind::one_key_head), kEager, 202.3949, 108.6409, 233.6370},
@@ -294,8 +252,7 @@ TEST_CASE("Whole decoders peak where the recordings did, to 0.02 of a hidden sta
 }
 
 TEST_CASE("Every decoder releases what it allocates and yields each gradient once") {
-  for (const Model& model : {testing::gptj(0.1),
-                             testing::phi(),
+  for (const Model& model : {testing::phi(),
                              testing::falcon(FalconKind::one_key_head),
                              testing::falcon(FalconKind::grouped),
                              testing::falcon(FalconKind::alibi),

@@ -29,16 +29,6 @@ Model encoder(const std::string& type, const std::string& architecture) {
       "config.json");
 }
 
-Model distilbert(const std::string& architecture) {
-  return read_model(
-      parse_json(R"({"model_type": "distilbert", "architectures": [")" + architecture +
-                     R"("], "dim": 1024, "n_layers": 2, "n_heads": 8, "hidden_dim": 4096,
-      "vocab_size": 32000, "max_position_embeddings": 1024})",
-                 "config.json")
-          .root,
-      "config.json");
-}
-
 Model opt(const std::string& architecture) {
   return read_model(
       parse_json(R"({"model_type": "opt", "architectures": [")" + architecture +
@@ -62,16 +52,6 @@ Bytes saved(const Block& block) {
   return memory.saved + (memory.saves_input ? memory.input : Bytes::zero());
 }
 
-TEST_CASE("A DistilBERT layer has no dropout behind its attention: 8.5U + 2F, and A or LSE") {
-  const Model model = distilbert("DistilBertForMaskedLM");
-  // x, q, k, v, context, sum and norm twice of two (the last output is the next layer's), a bool.
-  const std::int64_t rest = 17 * U / 2 + 2 * F + 4 * N;
-  const std::int64_t row_mask = 2 * 1024;  // which positions are hidden, kept by masked_fill
-  CHECK(saved(build_graph(model, options(kEager)).blocks[1]) ==
-        Bytes::of(rest + 5 * A / 2 + row_mask));
-  CHECK(saved(build_graph(model, options(kSdpa)).blocks[1]) == Bytes::of(rest + kLse));
-}
-
 TEST_CASE("A RoBERTa layer is BERT's") {
   for (const Attention attention : {kEager, kSdpa}) {
     CHECK(
@@ -92,9 +72,8 @@ TEST_CASE("With torch 2.2 and newer BERT's masked attention copies nothing") {
 }
 
 TEST_CASE("Masked language models take their loss from logits in their own dtype") {
-  for (const Model& model : {encoder("bert", "BertForMaskedLM"),
-                             encoder("roberta", "RobertaForMaskedLM"),
-                             distilbert("DistilBertForMaskedLM")}) {
+  for (const Model& model :
+       {encoder("bert", "BertForMaskedLM"), encoder("roberta", "RobertaForMaskedLM")}) {
     CAPTURE(model.architecture);
     const BlockMemory head = summarize(build_graph(model, options(kSdpa)).blocks.back());
     // dense, gelu, norm; logits, log-softmax; the loss and its weight
@@ -106,8 +85,7 @@ TEST_CASE("Masked language models take their loss from logits in their own dtype
 
 TEST_CASE("A classification head keeps kilobytes and needs zeros of the hidden states") {
   for (const Model& model : {encoder("bert", "BertForSequenceClassification"),
-                             encoder("roberta", "RobertaForSequenceClassification"),
-                             distilbert("DistilBertForSequenceClassification")}) {
+                             encoder("roberta", "RobertaForSequenceClassification")}) {
     CAPTURE(model.architecture);
     const BlockMemory head = summarize(build_graph(model, options(kSdpa)).blocks.back());
     CHECK(head.saved.count() < 64 * 1024);
@@ -147,10 +125,6 @@ TEST_CASE("Every head releases what it allocates and yields each gradient once")
                              encoder("roberta", "RobertaForMaskedLM"),
                              encoder("roberta", "RobertaForSequenceClassification"),
                              encoder("roberta", "RobertaForQuestionAnswering"),
-                             distilbert("DistilBertForMaskedLM"),
-                             distilbert("DistilBertForSequenceClassification"),
-                             distilbert("DistilBertForTokenClassification"),
-                             distilbert("DistilBertForQuestionAnswering"),
                              opt("OPTForSequenceClassification")}) {
     for (const Attention attention : {kEager, kSdpa}) {
       for (const ActivationCheckpointing checkpointing :
@@ -170,10 +144,8 @@ TEST_CASE("Every head releases what it allocates and yields each gradient once")
 }
 
 TEST_CASE("A class without a loss is refused with its name") {
-  for (const Model& model : {encoder("bert", "BertModel"),
-                             distilbert("DistilBertModel"),
-                             opt("OPTModel"),
-                             encoder("bert", "BertForMultipleChoice")}) {
+  for (const Model& model :
+       {encoder("bert", "BertModel"), opt("OPTModel"), encoder("bert", "BertForMultipleChoice")}) {
     try {
       build_graph(model, options(kSdpa));
       FAIL("no error for " << model.architecture);

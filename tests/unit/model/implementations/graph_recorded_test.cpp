@@ -31,11 +31,11 @@ double saved_tolerance(const ActivationRow& row) {
 }
 double live_tolerance(const ActivationRow& row) {
   if (is(row, " mixtral/")) return 0.02;
+  // T5's recording is of a run without checkpoints, with which the zeros of the cross attention's
+  // bias, (1, heads, s, s), require a gradient; and it keeps numbers of buckets, (s, s), a line
+  // longer than the class.
+  if (is(row, " t5")) return checkpointed(row) ? 0.075 : 0.045;
   if (!checkpointed(row)) return 0.005;
-  // The zeros of the cross attention's bias, (1, heads, s, s), keep a gradient of their own, and a
-  // non-reentrant checkpoint's graph keeps them from forward on. Since 5.0 there is no bias without
-  // a mask of padding.
-  if (is(row, " t5")) return row.options.transformers >= Version{5, 0} ? 0.15 : 0.04;
   // GPT2Model's frame holds the embeddings of tokens and positions, which matters where a layer's
   // forward is the peak.
   if (is(row, " gpt2/")) return 0.06;
