@@ -181,7 +181,7 @@ Phrase packages_text(const tuner::FitAnswer& answer) {
   return text;
 }
 
-// The Trainer alone, and what of its numbers is otherwise.
+// The Trainer alone has another format of weights, which is said.
 Phrase without_deepspeed_text(const tuner::FitAnswer& answer) {
   if (!answer.without_deepspeed) return "";
   const tuner::StrategyResult& row = *answer.without_deepspeed;

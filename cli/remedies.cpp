@@ -34,7 +34,7 @@ Phrase because_text(const Plan& plan, const StepResult& result) {
   return text;
 }
 
-// As it is shown beside what there is.
+// A need has as many digits as tell it from what there is.
 static std::string gpu_need(const StepResult& result) {
   return GibPair(result.gpu.peak_total, result.gpu.capacity).needed;
 }

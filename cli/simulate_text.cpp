@@ -156,7 +156,7 @@ Phrase job_text(const JobTime& job) {
   return text;
 }
 
-// Which share of the samples is longer than the sequence, and of its time each part has.
+// Shares: of the samples those longer than the sequence, of the job's time each part.
 Phrase job_shares_text(const JobTime& job) {
   const auto share = [&](JobPart part) { return 100.0 * (job[part] / job.seconds()); };
   Phrase text;

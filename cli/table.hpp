@@ -28,7 +28,7 @@ std::string table(const std::vector<Column>& columns,
                   const Translation& words);
 
 std::string gib_text(Bytes bytes);  // "31.4 GiB", "-" for infinite
-// What is needed, and what there is, as "23.4 GiB" and "31.4 GiB"; with a digit more where these
+// A need and what there is, as "23.4 GiB" and "31.4 GiB"; with a digit more where these
 // are so near to each other that the usual digits hide on which side of the limit the need is.
 struct GibPair {
   GibPair(Bytes needed, Bytes available, const std::string& unit = " GiB");

@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::steady_clock;
 
-// What a run writes into its folder that says how far it is.
+// Files of a run's folder that say how far it is have one of these names.
 bool is_log(const fs::path& file) {
   const std::string name = file.filename().string();
   const std::string extension = file.extension().string();
@@ -227,7 +227,7 @@ std::vector<Phrase> lines_of(const evidence::RunStatus& status) {
   return lines;
 }
 
-// Whether nothing more is to come.
+// A run that has come to its last step, or ran out of memory, is over.
 bool is_over(const evidence::RunStatus& status) {
   const auto& progress = status.progress;
   return status.ran_out_of_memory ||
@@ -246,11 +246,13 @@ class Watch {
 
   int run() {
     const InterruptGuard guard;
-    bool once = arguments_.has("once");
+    const bool once = arguments_.has("once");
     for (;;) {
-      if (auto findings = source_.read(seconds_)) show(*findings);
-      const bool ends = once || source_.has_ended() || (status_ && is_over(*status_));
-      if (ends || InterruptGuard::flag()) break;
+      const auto findings = source_.read(seconds_);
+      if (findings) show(*findings);
+      // A bar may be full that is not the run's: what still grows is not over.
+      const bool is_done = !findings && status_ && is_over(*status_);
+      if (once || is_done || source_.has_ended() || InterruptGuard::flag()) break;
       if (!source_.is_piped()) wait();
     }
     return finish();

@@ -6,7 +6,7 @@
 namespace zeroplan::evidence {
 namespace {
 
-// Of the rank or GPU that held most at last.
+// Samples of the rank or GPU that held most at last.
 std::vector<double> fullest_rank(const Series& series) {
   std::optional<int> rank;
   double most = 0.0;
@@ -23,7 +23,7 @@ std::vector<double> fullest_rank(const Series& series) {
   return values;
 }
 
-// A sample; nothing where it does not grow.
+// The growth from sample to sample; nothing where there is none.
 std::optional<double> slope_of(const std::vector<double>& values, double half_digit) {
   constexpr std::size_t kLeastSamples = 8;
   constexpr std::size_t kMostPoints = 64;
@@ -49,7 +49,7 @@ std::optional<double> slope_of(const std::vector<double>& values, double half_di
   return rise > least ? std::optional(*middle) : std::nullopt;
 }
 
-// Of all that stands on the GPU: as nvidia-smi has it, else with what is predicted beside the
+// All that stands on the GPU: as nvidia-smi has it, else with what is predicted beside the
 // allocator.
 double in_use(const RunFindings& findings, const ScenarioPrediction& prediction) {
   const GpuMemory& gpu = prediction.result.gpu;

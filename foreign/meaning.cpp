@@ -409,7 +409,7 @@ class MeaningReader {
     });
   }
 
-  // Of the flags beside the file, of the file, or the newest that was tried.
+  // The release is that of the flags beside the file, else of the file, else the newest set's.
   Version release_of_transformers() const {
     const auto flag = meaning_.flags.find(ScenarioKey::transformers_version);
     const ExplicitValue* said = meaning_.scenario.find(ScenarioKey::transformers_version);

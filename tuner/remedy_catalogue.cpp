@@ -38,7 +38,7 @@ Json evaluation_json(const EvaluationSettings& settings) {
   return Json::object({{settings.keeps_logits ? "logits" : "loss", inside}});
 }
 
-// What was said of a trainer, with one setting changed.
+// The trainer as it was said, with one setting changed.
 Json trainer_with(const Json& said, const char* key, Json value) {
   const std::string trainer = said.is_string() ? said.as_string() : said.members().front().first;
   Json settings = said.is_string() ? Json::object() : said.members().front().second;
@@ -46,7 +46,7 @@ Json trainer_with(const Json& said, const char* key, Json value) {
   return Json::object({{trainer, settings}});
 }
 
-// What vLLM holds at least: the weights in 16 bits, and the keys and values of one sequence. Its
+// vLLM holds at least the weights in 16 bits, and the keys and values of one sequence. Its
 // context, its graphs and its activations come on top.
 Bytes least_server_bytes(const Plan& plan) {
   const TransformerShape& shape = plan.model->shape;
@@ -390,7 +390,7 @@ class Catalogue {
     }
   }
 
-  // What DeepSpeed holds beside weights, gradients and states; in full training its fp32 weights.
+  // The Trainer alone holds no flat buffers and, in full training, no fp32 copies.
   void add_trainer_alone() {
     if (!may_leave_deepspeed(subject_.scenario(), plan_) || has_file()) return;
     std::vector<Change> changes = {{ScenarioKey::engine, Json("ddp")}};
@@ -487,7 +487,7 @@ class Catalogue {
                       }});
   }
 
-  // The same batch, each sequence on several GPUs, where the batch cannot be smaller.
+  // Ulysses puts each sequence on several GPUs, where the batch cannot be smaller.
   void add_sequence_ranks() {
     const bool may = deepspeed_ && plan_.trainer == nullptr && plan_.stages.empty() &&
                      plan_.degrees.tensor == 1 && plan_.degrees.sequence == 1 &&

@@ -1,5 +1,5 @@
-// What an answer hangs on: the same plan with other lengths and batches, and with each thing that
-// was assumed as it may be instead; every one is simulated.
+// An answer hangs on its sizes and assumptions: the same plan with other lengths and batches, and
+// with each thing that was assumed as it may be instead; every one is simulated.
 // Checked by tests/unit/tuner/what_if_test.cpp.
 #pragma once
 

@@ -74,7 +74,7 @@ class RunFindings {
   std::vector<Diagnostic>& bad_lines() { return bad_; }
   const std::vector<Diagnostic>& bad_lines() const { return bad_; }
 
-  // The run has come so far. What names a total stands before what does not, then the larger.
+  // The run has come so far. A line that names a total stands before one without, then the larger.
   void advance(RunProgress to);
   void saved(std::string_view checkpoint);
 

@@ -125,7 +125,7 @@ LineOutcome TqdmLines::read(std::string_view line, const LogPlace& place, RunFin
 }
 
 void TqdmLines::finish(RunFindings& findings) {
-  // What was timed first, then the Trainer's own, which has no name, then the longest.
+  // A timed bar stands before others, the Trainer's own, which has no name, before the longest.
   const auto rank = [](const Bar& bar) {
     return std::tuple(!bar.samples.empty(), bar.name.empty(), bar.elapsed);
   };

@@ -162,14 +162,23 @@ class Filler {
     cluster_.assumptions.push_back(phrase("{}: assumed, {}", what, why));
   }
 
+  // A written cluster brings its sentences along.
+  void say_once(const Phrase& sentence) {
+    std::vector<Phrase>& said = cluster_.assumptions;
+    const bool known = std::any_of(said.begin(), said.end(), [&](const Phrase& one) {
+      return one.english() == sentence.english();
+    });
+    if (!known) said.push_back(sentence);
+  }
+
   void fill_host() {
     Node& node = cluster_.node;
     if (given_.gpu.shares_host_memory()) {
       node.host_memory = given_.gpu.memory;
-      cluster_.assumptions.push_back(
-          phrase("host and GPU share one pool of {}: {} of it stay with the operating system, what "
-                 "the training processes take on the host is not left for the GPU, and offloading "
-                 "to the CPU gains nothing",
+      say_once(
+          phrase("host and GPU share one pool of {}: {} of it stay with the operating system, "
+                 "what the training processes take on the host is not left for the GPU, and "
+                 "offloading to the CPU gains nothing",
                  text_of(node.host_memory.value),
                  text_of(given_.gpu.pool_system->value)));
     } else if (given_.host_memory) {

@@ -80,8 +80,8 @@ struct Gpu {
   Quantity<Bytes> l2;
   Quantity<std::int64_t> sm_count;
   Quantity<double> power_watts;
-  // Of a GPU that shares one pool with the host, which `memory` is: what the operating system and
-  // its services hold of it. Absent: the memory is the GPU's own.
+  // The operating system and its services hold so much of the pool that host and GPU share, which
+  // `memory` is. Absent: the memory is the GPU's own.
   std::optional<Quantity<Bytes>> pool_system;
   bool pcie_peer_to_peer = true;  // false on GeForce: the driver sends copies through host memory
   std::string usual_node;         // key of the NodeProfile it is mostly found in

@@ -219,8 +219,8 @@ PoolChanges pool_changes(const Plan& plan, const ModelGraph& graph, const SwapPo
   return changes;
 }
 
-// [H3] Host and GPU have one pool: to each is left what the operating system and the other do not hold.
-// While steps run the GPU's share decides; while weights load or are saved, the host's.
+// [H3] Host and GPU have one pool: to each is left what the operating system and the other do not
+// hold. While steps run the GPU's share decides; while weights load or are saved, the host's.
 void divide_pool(const Plan& plan, Bytes outside, MemoryPrediction& prediction) {
   GpuMemory& gpu = prediction.gpu;
   HostMemory& host = prediction.host;

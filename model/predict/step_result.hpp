@@ -124,7 +124,7 @@ struct JobTime {
   double padded_length = 0.0;  // tokens a sequence of a micro-batch has, on average
   // Of the tokens that are computed, those that only fill a sequence up; absent: lengths not told.
   std::optional<double> padding_share;
-  // Of the samples, those longer than the sequence, which are cut or left out; absent: lengths not
+  // The share of samples longer than the sequence, which are cut or left out; absent: lengths not
   // given one by one.
   std::optional<double> longer_share;
   bool drops_longer = false;

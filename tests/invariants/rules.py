@@ -147,9 +147,12 @@ def holds_at_least(less, more):
 
 
 def holds_no_less(less, more):
-    """Longer sequences, a larger micro-batch."""
+    """Longer sequences, a larger micro-batch. What is reserved beside what is allocated lies between blocks that happen to be
+    too small for the next request: half of it may be gone at the next size (a BERT of 256,000 tokens, NVMe, keeps 24 % beside
+    what it allocates at a micro-batch of 8 and of 12, and 3 % from 9 to 11)."""
     yield from holds_at_least(less, more)
-    if peak(more, "reserved") < peak(less, "reserved") * (1 - OF_SEGMENTS) - 10 * BLOCKS:
+    idle = peak(less, "reserved") - peak(less)
+    if peak(more, "reserved") < peak(less, "reserved") - max(OF_SEGMENTS * peak(less, "reserved"), idle / 2) - 10 * BLOCKS:
         yield f"reserves {peak(more, 'reserved')}, less than {peak(less, 'reserved')}"
     if more["fit_probability"] > less["fit_probability"] + 0.01:
         yield f"fits with {more['fit_probability']}, more than {less['fit_probability']}"

@@ -138,6 +138,7 @@ class Fields(unittest.TestCase):
             (r.Fit, document("fit", *TINY, "--why")),
             (r.Fit, document("fit", "7B", "1xRTX-4090", "--seq", "2048", "--mbs", "1", "--gas", "8")),
             (r.Fit, document("fit", "1.3B", "2x4xA100-80G", "--seq", "512")),
+            (r.Fit, document("fit", "qwen3-1.7b", "1xRTX-4090", "--optimizer", "adamw8bit")),  # faster without DeepSpeed
             (r.Fit, document("fit", "70B", "1xRTX-4090", "--seq", "1024", "--mbs", "1", "--gas", "1")),
             (r.Fit, document("fit", "mistral-7b", "8xA100-80G", "--engine", "ddp", "--seq", "8624")),  # at the GPU's limit
             (r.Fit, document("fit", "mixtral-8x7b", "2x4xV100-32G", "--method", "lora", "--mbs", "1", "--gas", "1")),  # its host's usual memory

@@ -397,7 +397,8 @@ TEST_CASE("what a checkpoint is stored in says how it is loaded and what may be 
   CHECK_FALSE(planned("gpt-oss-20b", lora, 2).loads_whole);
   CHECK_FALSE(planned("unsloth/gpt-oss-20b-BF16", lora, 3).loads_whole);
   CHECK_THROWS_AS(planned("gpt-oss-20b", R"({"method":"qlora"})", 2), InputError);
-  CHECK(contains(planned("qwen2.5-7b-awq", lora, 2).warnings, "AWQ, which is not planned: these are the"));
+  CHECK(contains(planned("qwen2.5-7b-awq", lora, 2).warnings,
+                 "AWQ, which is not planned: these are the"));
   CHECK_THROWS_AS(planned("qwen2.5-7b-gptq", "{}", 2), InputError);
   CHECK_THROWS_AS(planned("qwen2.5-7b-awq", R"({"method":"qlora"})", 2), InputError);
   CHECK(contains(planned("qwen2.5-7b-fp8", "{}", 2).warnings, "FP8, which transformers does not"));
