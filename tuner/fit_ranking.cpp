@@ -56,7 +56,7 @@ bool same_numbers(const StrategyResult& a, const StrategyResult& b) {
 
 bool fits(const StrategyResult& row) { return row.result.fits; }
 
-// Of rows that do not fit: the likelier, and among equally likely ones the smaller.
+// A row that does not fit is nearer than another where it is likelier, or as likely and smaller.
 bool is_nearer(const StrategyResult& a, const StrategyResult& b) {
   const double likely_a = a.result.fit_probability;
   const double likely_b = b.result.fit_probability;

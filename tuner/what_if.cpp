@@ -44,9 +44,7 @@ class Assumed {
     const Node& node = plan_.cluster.node;
     if (node.host_memory.confidence != Confidence::assumed) return;
     const Bytes half = node.host_memory.value / 2;
-    const double gib =
-        static_cast<double>(half.count()) / static_cast<double>(Bytes::gib(1).count());
-    add(phrase("a node has half the host memory that was assumed, {:.0f} GiB", gib),
+    add(phrase("a node has half the host memory that was assumed, {:.0f} GiB", half.gib()),
         {{}, std::nullopt, half});
   }
 

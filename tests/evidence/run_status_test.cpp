@@ -1,4 +1,4 @@
-// What `zeroplan watch` says of a run's log so far.
+// `zeroplan watch` says how far a run's log is, and what its memory does.
 #include "evidence/run_status.hpp"
 
 #include <string>
@@ -78,12 +78,12 @@ TEST_CASE("memory that a step leaves behind is told in steps, and noise is not")
   CHECK_FALSE(growth(deepspeed_log(20, [](int) { return 1000; })).has_value());
   CHECK_FALSE(growth(deepspeed_log(20, [](int i) { return 1000 + 20 * (i % 3); })).has_value());
   CHECK_FALSE(growth(deepspeed_log(7, [](int i) { return 1000 + 20 * i; })).has_value());
-  // What grew at first and stays.
+  // Memory that grew at first and stays is no leak.
   CHECK_FALSE(
       growth(deepspeed_log(20, [](int i) { return 1000 + 20 * std::min(i, 5); })).has_value());
 }
 
-TEST_CASE("a run is held against what is predicted of it") {
+TEST_CASE("a run's status compares memory and step time with their prediction") {
   Scenario said = scenario_with(ScenarioKey::model, "gpt2");
   for (const auto& [key, text] : {std::pair(ScenarioKey::cluster, "1xA100-40G"),
                                   std::pair(ScenarioKey::sequence_length, "512"),

@@ -12,7 +12,7 @@ Json json(const char* text) { return parse_json(text, "test").root; }
 
 }  // namespace
 
-TEST_CASE("A loop of a recorded block is played pass by pass") {
+TEST_CASE("A loop of a recorded block, over experts, is unfolded into its passes") {
   Json graph = json(R"({
     "modules": [{"name": "experts"}, {"name": "experts.0", "repeat": 3, "modules": [
       {"name": "", "type": "MLP"}, {"name": ".up", "parameters": {"weight": [4, 8]}}]}, {"name": "norm"}],
