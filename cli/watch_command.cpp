@@ -253,6 +253,7 @@ class Watch {
       // A bar may be full that is not the run's: what still grows is not over.
       const bool is_done = !findings && status_ && is_over(*status_);
       if (once || is_done || source_.has_ended() || InterruptGuard::flag()) break;
+      if (!status_) say_waiting();
       if (!source_.is_piped()) wait();
     }
     return finish();
@@ -279,6 +280,14 @@ class Watch {
     shown_ = std::move(text);
     status_ = std::move(status);
     measured_ = std::move(measured);
+  }
+
+  // A path with a typo and a log that has not begun look alike.
+  void say_waiting() {
+    const Phrase text = phrase("waiting for {}: {}", id(), source_.problem());
+    if (text.english() == told_) return;
+    told_ = text.english();
+    streams_.log << words_.text(text + "\n") << std::flush;
   }
 
   // In parts, so that Ctrl-C ends it at once.
