@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What runs under sanitizers: the engine and simulator tests each time (the part `engine`), and of the rest, which takes
-# longer than CI has, a part each day; docs/testing.md says how long each takes.
-#   scripts/sanitized.sh list              the parts in the order of their days
-#   scripts/sanitized.sh of-day [DAY]      the part of a day, counted from 1970-01-01 on; of today
+# What runs under sanitizers, which takes longer than CI has: a part each time that its turn comes; docs/testing.md says how
+# long each takes.
+#   scripts/sanitized.sh list              the parts in the order of their turns
+#   scripts/sanitized.sh of-turn N         the part of the N-th turn
 #   scripts/sanitized.sh preset PART       whose build it needs
 #   scripts/sanitized.sh cases PART        the names of its test cases, as the programs in build/PRESET/bin list them
 #                                          (ZEROPLAN_PROGRAMS: another folder)
@@ -13,8 +13,8 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 # shellcheck source=scripts/packages.sh
 . scripts/packages.sh
 
-# Name, preset, number of days. A test that joins one of these programs joins a part by itself.
-rows='engine fuzz 0
+# Name, preset, number of turns. A test that joins one of these programs joins a part by itself.
+rows='engine fuzz 1
 unit fuzz 1
 golden fuzz 2
 kits fuzz 1
@@ -38,7 +38,7 @@ list() {
     for ((i = 1; i <= parts; ++i)); do echo "$name:$i/$parts"; done
   done <<<"$rows"
 }
-of_day() {
+of_turn() {
   local all
   mapfile -t all < <(list)
   echo "${all[$((10#$1 % ${#all[@]}))]}"
@@ -134,9 +134,9 @@ command=${1:-}
 part=${2:-}
 case "$command" in
   list) list ;;
-  of-day)
-    [[ "$part" =~ ^[0-9]*$ ]] || usage
-    of_day "${part:-$(($(date +%s) / 86400))}"
+  of-turn)
+    [[ "$part" =~ ^[0-9]+$ ]] || usage
+    of_turn "$part"
     ;;
   preset | cases | run)
     [ -n "$part" ] || usage

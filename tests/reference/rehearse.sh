@@ -2,8 +2,8 @@
 # Rehearses the runs of tests/reference/rehearsal/runs.jsonl again, each with the versions that it was kept with, and
 # compares their bytes with the kept lines.
 #
-# usage: tests/reference/rehearse.sh [BUILD_FOLDER] [--first N] [--set-of-day]
-#   default: build, all runs of each set of versions; --set-of-day: of one set, another each day
+# usage: tests/reference/rehearse.sh [BUILD_FOLDER] [--first N] [--set-of-turn N]
+#   default: build, all runs of each set of versions; --set-of-turn: of one set, another each turn
 #
 # Installs the packages of each set through pip's configured index into BUILD_FOLDER/rehearse, kept between calls, and
 # gives a set up after five minutes (ZEROPLAN_REHEARSE_SECONDS): torch's wheel has 530 to 760 MB, NVIDIA's libraries are
@@ -19,7 +19,7 @@ only=""
 while [ $# -gt 0 ]; do
   case "$1" in
     --first) first="--first $2" && shift ;;
-    --set-of-day) only=$(echo current 2025 2024 | cut -d ' ' -f $(($(date +%s) / 86400 % 3 + 1))) ;;
+    --set-of-turn) only=$(echo current 2025 2024 | cut -d ' ' -f $(($2 % 3 + 1))) && shift ;;
     *) build="$1" ;;
   esac
   shift

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Which part of the tests runs under sanitizers on which day, and that all parts together leave nothing out:
+# Which part of the tests runs under sanitizers in which turn, and that all parts together leave nothing out:
 # check_parts.sh FOLDER, where the test programs are.
 set -euo pipefail
 programs=$1
@@ -18,19 +18,17 @@ cases() {
   ZEROPLAN_PROGRAMS=$programs scripts/sanitized.sh cases "$1"
 }
 
-# Days: each part once in so many days as there are parts, then again.
+# Turns: each part once in so many turns as there are parts, then again.
 scripts/sanitized.sh list >"$work/parts"
 parts=$(wc -l <"$work/parts")
-for ((day = 20000; day < 20000 + parts; ++day)); do scripts/sanitized.sh of-day "$day"; done | sort >"$work/of_days"
-sort "$work/parts" | same - "$work/of_days" "a cycle of days"
-[ "$(scripts/sanitized.sh of-day 0)" = "$(head -n 1 "$work/parts")" ] || fail "day 0 has not the first part"
-[ "$(scripts/sanitized.sh of-day "$parts")" = "$(head -n 1 "$work/parts")" ] || fail "the cycle does not begin again"
-[ "$(scripts/sanitized.sh of-day)" = "$(scripts/sanitized.sh of-day "$(($(date +%s) / 86400))")" ] ||
-  fail "today is no day since 1970 (or midnight came: run it again)"
+for ((turn = 5000; turn < 5000 + parts; ++turn)); do scripts/sanitized.sh of-turn "$turn"; done | sort >"$work/of_turns"
+sort "$work/parts" | same - "$work/of_turns" "a cycle of turns"
+[ "$(scripts/sanitized.sh of-turn 0)" = "$(head -n 1 "$work/parts")" ] || fail "turn 0 has not the first part"
+[ "$(scripts/sanitized.sh of-turn "$parts")" = "$(head -n 1 "$work/parts")" ] || fail "the cycle does not begin again"
 
 # What must run under which sanitizers at all, and each name with all its numbers.
 cut -d: -f1 "$work/parts" | sort -u >"$work/names"
-printf '%s\n' golden kits lost_writes processes runtime tsan_processes tsan_runtime unit | same - "$work/names" "the names"
+printf '%s\n' engine golden kits lost_writes processes runtime tsan_processes tsan_runtime unit | same - "$work/names" "the names"
 while read -r name; do
   wanted=fuzz
   [[ "$name" != tsan_* ]] || wanted=tsan
@@ -61,5 +59,5 @@ for wrong in golden:0/2 golden:3/2 golden:1 golden: golden:1/2/3 :1/2 units ""; 
   if scripts/sanitized.sh preset "$wrong" 2>/dev/null; then fail "\"$wrong\" is taken for a part"; fi
 done
 if ZEROPLAN_SHARD=golden:9/2 ./check 2>/dev/null; then fail "./check takes a part that is none"; fi
-if [ "$failed" -eq 0 ]; then echo "parts under sanitizers: $parts days, nothing is left out"; fi
+if [ "$failed" -eq 0 ]; then echo "parts under sanitizers: $parts turns, nothing is left out"; fi
 exit "$failed"
