@@ -69,6 +69,9 @@ enum class ReleaseRule : std::uint8_t {
   sums_in_model_format,
   reads_local_accumulator,
   autotp_refuses_stage3,
+  autotp_reads_plan,
+  autotp_cuts_head,
+  autotp_sums_norms,
   manages_accumulation,
   refuses_empty_buckets,
   // --- DeepSpeed: what can be installed with it, and how recordings name its parts ---

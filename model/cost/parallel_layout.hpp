@@ -21,6 +21,10 @@ struct Degrees {
   std::int64_t sequence = 1;
   std::int64_t pipeline = 1;
   std::int64_t data = 1;  // world / (tensor * sequence * pipeline)
+  // Tensor ranks of AutoTP: they read the same samples, and DeepSpeed's train_batch_size counts
+  // them as if they did not (runtime/config.py DeepSpeedConfig.__init__).
+  std::int64_t autotp = 1;
+  std::int64_t counted() const { return data * autotp; }  // by train_batch_size
   std::int64_t partition() const { return data * sequence; }  // what ZeRO shards over
 };
 

@@ -99,6 +99,10 @@ Tensor layer_module(
 }  // namespace
 
 Tensor linear(Tape& t, const Context& c, std::string_view module, const Tensor& x) {
+  if (c.options.tensor_parallel > 1) {
+    const TensorShard shard = tensor_shard(c.model, module);
+    if (shard != TensorShard::whole) return cut_linear(t, c, shard, module, x);
+  }
   return layer_module(t, c, LayerKind::linear, module, x);
 }
 

@@ -12,6 +12,7 @@
 #include "model/graph/aten.hpp"
 #include "model/implementations/assembler.hpp"
 #include "model/releases.hpp"
+#include "model/tensor_ranks.hpp"
 
 namespace zeroplan::hf {
 
@@ -35,6 +36,12 @@ inline bool has_layer(const Tape& t, std::string_view module) {
   return t.has_parameter(module, "weight") || t.has_parameter(module, "base_layer.weight");
 }
 Tensor linear(Tape& t, const Context& c, std::string_view module, const Tensor& x);
+// The same of a layer that AutoTP has cut (hf_tensor_ranks.cpp): `x` and the result are the rank's
+// parts as `shard` says.
+Tensor cut_linear(
+    Tape& t, const Context& c, TensorShard shard, std::string_view module, const Tensor& x);
+// A head's norm, whose weight is whole on every rank and sees the rank's heads alone.
+Tensor with_summed_norm_gradient(Tape& t, const Context& c, const Tensor& normed);
 // A linear written x @ weight.T + bias: the sum is an operation of its own.
 Tensor matmul_linear(Tape& t, const Context& c, std::string_view module, const Tensor& x);
 Tensor conv1d(Tape& t, const Context& c, std::string_view module, const Tensor& x);

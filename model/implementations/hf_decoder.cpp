@@ -150,7 +150,10 @@ Tensor project_decoder_heads(Tape& t,
   states = aten::view(t, states, Shape{c.batch, c.sequence, heads, c.shape().head_dim});
   if (norms == HeadNorms::own_weights) states = decoder_norm(t, c, norm_module, states);
   states = aten::transpose(t, states, 1, 2);
-  if (norms == HeadNorms::each_head) states = decoder_norm(t, c, norm_module, states);
+  if (norms == HeadNorms::each_head) {
+    states = decoder_norm(t, c, norm_module, states);
+    states = with_summed_norm_gradient(t, c, states);
+  }
   return states;
 }
 

@@ -22,6 +22,7 @@ Tensor project_llama_heads(Tape& t,
   if (!t.has_parameter(norm, "weight")) return split_heads(t, states, heads);
   states = aten::view(t, states, Shape{c.batch, c.sequence, heads, c.shape().head_dim});
   states = has_liger_layers(c) ? liger_rms_norm(t, norm, states) : rms_norm(t, norm, states);
+  states = with_summed_norm_gradient(t, c, states);
   return aten::transpose(t, states, 1, 2);
 }
 

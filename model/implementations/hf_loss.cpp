@@ -24,9 +24,19 @@ Tensor vocabulary_weight(Tape& t, const Context& c, const CausalHead& head) {
   return weight;
 }
 
+std::string own_weight(const CausalHead& head) { return std::string(head.module) + ".weight"; }
+
+// Whether AutoTP has given the rank a part of the head's own weight.
+bool is_cut(const Context& c, const Tensor& weight) {
+  return weight.defined() && weight.size(0) < c.shape().vocabulary;
+}
+
 Tensor vocabulary_logits(Tape& t, const Context& c, const CausalHead& head, const Tensor& hidden) {
   if (t.has_parameter(head.module, "lora_A.default.weight")) {
     return linear(t, c, head.module, hidden);
+  }
+  if (c.options.tensor_parallel > 1 && is_cut(c, t.parameter(own_weight(head)))) {
+    return cut_linear(t, c, TensorShard::gathered_columns, head.module, hidden);
   }
   Tensor in = hidden;
   const auto scope = t.enter(head.module, in);

@@ -58,7 +58,8 @@ class View {
   }
   // Whether the described behaviour does what the rule says.
   bool acts(ReleaseRule rule) const {
-    return zeroplan::acts(rule, first_release(context_.deepspeed));
+    const bool newest = context_.deepspeed == kNewestDeepSpeed;
+    return zeroplan::acts(rule, newest ? context_.release : first_release(context_.deepspeed));
   }
   std::int64_t data_parallel() const {
     return context_.world_size /

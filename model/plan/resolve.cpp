@@ -396,13 +396,16 @@ void resolve_degrees(Resolver& r) {
   Workload& workload = r.plan.workload;
   Degrees& degrees = r.plan.degrees;
   const auto degree = [&](ScenarioKey key) { return r.integer(key).value_or(1); };
-  degrees.tensor = workload.tensor_parallel = degree(ScenarioKey::tensor_parallel);
-  degrees.sequence = workload.sequence_parallel = sequence_ranks(r);
+  degrees.tensor = workload.tensor_parallel =
+      ranks_said(r, ScenarioKey::tensor_parallel, Knob::tensor_parallel_autotp_size);
+  degrees.sequence = workload.sequence_parallel =
+      ranks_said(r, ScenarioKey::sequence_parallel, Knob::sequence_parallel_size);
   degrees.pipeline = workload.pipeline_parallel = degree(ScenarioKey::pipeline_parallel);
   degrees.world = r.plan.cluster.total_gpus();
   const std::int64_t inner = detail::checked_product(
       detail::checked_product(degrees.tensor, degrees.sequence), degrees.pipeline);
   degrees.data = std::max<std::int64_t>(1, degrees.world / inner);
+  if (runs_autotp(r.plan)) degrees.autotp = degrees.tensor;
   if (degrees.world % inner != 0) {
     r.problem(r.origin(ScenarioKey::tensor_parallel),
               phrase("tensor x sequence x pipeline ranks that divide {} GPUs", degrees.world),
@@ -416,7 +419,7 @@ void resolve_degrees(Resolver& r) {
 void report_startup(Resolver& r) {
   RuleContext context;
   context.world_size = r.plan.degrees.world;
-  context.tensor_parallel = r.plan.degrees.tensor;
+  context.tensor_parallel = r.plan.degrees.tensor / r.plan.degrees.autotp;
   context.sequence_parallel = r.plan.degrees.sequence;
   context.pipeline_parallel = r.plan.degrees.pipeline;
   context.deepspeed = r.plan.software.deepspeed;

@@ -124,15 +124,15 @@ bool runs_in_fp32(const Resolver& r) {
 
 }  // namespace
 
-// The file's key is what DeepSpeed counts samples by (runtime/config.py DeepSpeedConfig.__init__).
-std::int64_t sequence_ranks(Resolver& r) {
-  const auto said = r.integer(ScenarioKey::sequence_parallel);
-  const auto in_file = runs_deepspeed(r.plan.workload)
-                           ? r.plan.ds_config.integer(Knob::sequence_parallel_size)
-                           : std::nullopt;
+// The file's key is what DeepSpeed counts samples by (runtime/config.py DeepSpeedConfig.__init__,
+// runtime/engine.py _configure_tensor_parallel_states).
+std::int64_t ranks_said(Resolver& r, ScenarioKey key, Knob knob) {
+  const auto said = r.integer(key);
+  auto in_file = runs_deepspeed(r.plan.workload) ? r.plan.ds_config.integer(knob) : std::nullopt;
+  if (in_file == 0) in_file = 1;  // autotp_size: off
   if (said && in_file && *said != *in_file) {
-    r.problem({r.ds_config_file, std::string(pointer_of(Knob::sequence_parallel_size))},
-              phrase("the same value as {}", r.origin(ScenarioKey::sequence_parallel).pointer),
+    r.problem({r.ds_config_file, std::string(pointer_of(knob))},
+              phrase("the same value as {}", r.origin(key).pointer),
               phrase("{}, and {} there", *in_file, *said),
               "keep one of them");
   }
@@ -261,6 +261,23 @@ void resolve_precision(Resolver& r) {
   }
 }
 
+// Samples of an optimizer step, said or in the file, which counts AutoTP's ranks too.
+std::optional<std::int64_t> samples_a_step(Resolver& r) {
+  const auto said = r.integer(ScenarioKey::global_batch_size);
+  auto in_file = r.plan.ds_config.integer(Knob::train_batch_size);
+  const std::int64_t times = r.plan.degrees.autotp;
+  if (in_file && *in_file % times != 0) {
+    r.problem({r.ds_config_file, std::string(pointer_of(Knob::train_batch_size))},
+              phrase("a multiple of the {} ranks of AutoTP, which DeepSpeed counts", times),
+              std::to_string(*in_file));
+  }
+  if (in_file) in_file = *in_file / times;
+  if (said && in_file) {
+    return agreed(r, ScenarioKey::global_batch_size, Knob::train_batch_size, *said, *in_file);
+  }
+  return said ? said : in_file;
+}
+
 void resolve_batch(Resolver& r) {
   const DsConfig& config = r.plan.ds_config;
   Workload& workload = r.plan.workload;
@@ -271,7 +288,7 @@ void resolve_batch(Resolver& r) {
     if (said && in_file) return agreed(r, key, knob, *said, *in_file);
     return said ? said : in_file;
   };
-  const auto total = pick(ScenarioKey::global_batch_size, Knob::train_batch_size);
+  const auto total = samples_a_step(r);
   auto micro = pick(ScenarioKey::micro_batch_size, Knob::train_micro_batch_size_per_gpu);
   auto steps = pick(ScenarioKey::gradient_accumulation_steps, Knob::gradient_accumulation_steps);
   // DeepSpeed fills what is missing by whole-number division and then checks the product
@@ -329,7 +346,7 @@ void fill_ds_config(Resolver& r) {
   TrainerArguments arguments;
   arguments.micro_batch_size = plan.workload.micro_batch_size;
   arguments.gradient_accumulation_steps = plan.workload.gradient_accumulation_steps;
-  arguments.data_parallel_ranks = plan.degrees.data;
+  arguments.data_parallel_ranks = plan.degrees.counted();
   arguments.hidden_size = plan.model->shape.hidden;
   arguments.stage = static_cast<int>(config.integer(Knob::zero_stage).value_or(0));
   arguments.precision = plan.workload.precision;
@@ -357,13 +374,16 @@ void fill_ds_config(Resolver& r) {
   if (plan.degrees.sequence > 1) {
     config.set(Knob::sequence_parallel_size, plan.degrees.sequence);
   }
+  if (plan.degrees.autotp > 1) {
+    config.set(Knob::tensor_parallel_autotp_size, plan.degrees.autotp);
+  }
   config.set(Knob::train_micro_batch_size_per_gpu, plan.workload.micro_batch_size);
   config.set(Knob::gradient_accumulation_steps, plan.workload.gradient_accumulation_steps);
   config.set(
       Knob::train_batch_size,
       detail::checked_product(detail::checked_product(plan.workload.micro_batch_size,
                                                       plan.workload.gradient_accumulation_steps),
-                              plan.degrees.data));
+                              plan.degrees.counted()));
   if (plan.workload.precision == Precision::bf16 || config.is_set(Knob::bf16_enabled)) {
     config.set(Knob::bf16_enabled, plan.workload.precision == Precision::bf16);
   }

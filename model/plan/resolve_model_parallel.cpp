@@ -1,4 +1,4 @@
-// Ranks that share a model: tensor parallelism of Megatron's layers, and pipeline stages. From here
+// Ranks that share a model: tensor parallelism, and pipeline stages. From here
 // on the plan's model is what one rank of its stage holds.
 #include <algorithm>
 #include <array>
@@ -8,6 +8,8 @@
 #include "model/families/megatron.hpp"
 #include "model/families/pipeline_stage.hpp"
 #include "model/plan/resolver.hpp"
+#include "model/releases.hpp"
+#include "model/tensor_ranks.hpp"
 
 namespace zeroplan {
 namespace {
@@ -85,22 +87,54 @@ void check_pipeline(Resolver& r) {
   }
 }
 
+// Why AutoTP does not run this plan, or is not described; empty: neither.
+Phrase autotp_limit(const Plan& plan) {
+  const Workload& workload = plan.workload;
+  const Software& software = plan.software;
+  if (!software.deepspeed_acts(ReleaseRule::autotp_reads_plan)) {
+    return "AutoTP before DeepSpeed 0.18.9";
+  }
+  if (has_head_norms(*plan.model) && !software.deepspeed_acts(ReleaseRule::autotp_sums_norms)) {
+    return phrase("AutoTP of {} before DeepSpeed 0.19.6", plan.model->architecture);
+  }
+  if (plan.ds_config.integer(Knob::zero_stage) == 3) {
+    return "AutoTP under stage 3, whose zero.Init leaves it no layer to cut";
+  }
+  if (workload.method != Method::full) return "adapters on layers that AutoTP cuts";
+  if (plan.degrees.sequence > 1) return "sequence-parallel ranks beside AutoTP's";
+  if (workload.fused_loss && !plan.model->shape.tied_embeddings) {
+    return "a fused loss that reads the weight of a head that AutoTP cuts";
+  }
+  return "";
+}
+
 void check_tensor(Resolver& r) {
   const Plan& plan = r.plan;
   const std::int64_t ranks = plan.degrees.tensor;
-  if (ranks > 1 && !is_megatron(plan.workload)) {
+  if (ranks <= 1 && !is_megatron(plan.workload)) return;
+  if (!is_megatron(plan.workload) && plan.degrees.autotp == 1) {
     r.not_modelled(ScenarioKey::tensor_parallel,
-                   "tensor parallelism of other code than Megatron's");
+                   "tensor parallelism of other code than Megatron's and DeepSpeed's AutoTP");
     return;
   }
-  if (!is_megatron(plan.workload)) return;
-  const Phrase refusal = megatron_refusal(*plan.model, ranks);
+  const Phrase limit = plan.degrees.autotp > 1 ? autotp_limit(plan) : Phrase();
+  if (!limit.empty()) {
+    r.not_modelled(ScenarioKey::tensor_parallel, limit);
+    return;
+  }
+  const Phrase refusal = plan.degrees.autotp > 1 ? autotp_refusal(*plan.model, ranks)
+                                                 : megatron_refusal(*plan.model, ranks);
   if (!refusal.empty()) {
     r.problem(r.origin(ScenarioKey::tensor_parallel), refusal, std::to_string(ranks));
   }
 }
 
 }  // namespace
+
+bool runs_autotp(const Plan& plan) {
+  return plan.degrees.tensor > 1 && plan.workload.engine == TrainingEngine::deepspeed &&
+         plan.workload.implementation == Implementation::hf;
+}
 
 void check_model_parallel(Resolver& r) {
   check_tensor(r);
@@ -122,6 +156,12 @@ void divide_model(Resolver& r) {
   if (is_megatron(plan.workload)) {
     plan.tensor_model =
         std::make_shared<const Model>(megatron_model(*plan.model, plan.degrees.tensor));
+    plan.model = plan.tensor_model;
+  }
+  if (plan.degrees.autotp > 1) {
+    const bool cuts_head = plan.software.deepspeed_acts(ReleaseRule::autotp_cuts_head);
+    plan.tensor_model =
+        std::make_shared<const Model>(autotp_model(*plan.model, plan.degrees.tensor, cuts_head));
     plan.model = plan.tensor_model;
   }
   if (plan.degrees.pipeline <= 1) return;

@@ -106,7 +106,7 @@ void load_ds_config(Resolver& resolver, const Prepared& prepared);
 // What it and its absence mean.
 void check_ds_config(Resolver& resolver, const Prepared& prepared);
 // How many ranks share a sequence, as the scenario and the ds_config say it.
-std::int64_t sequence_ranks(Resolver& resolver);
+std::int64_t ranks_said(Resolver& resolver, ScenarioKey key, Knob knob);
 // Ranks of a secondary partition (hpZ) at stage 3, at most those there are; a problem where they do
 // not divide them (utils/groups.py _create_zero_param_parallel_group).
 std::int64_t check_secondary_partitions(Resolver& resolver,
@@ -122,6 +122,8 @@ void resolve_activation_offload(Resolver& resolver);
 void resolve_sequence_parallel(Resolver& resolver);
 
 // resolve_model_parallel.cpp: ranks that share a model. divide_model() replaces plan.model.
+// DeepSpeed's AutoTP cuts the layers of a Hugging Face class. Precondition: degrees.tensor is read.
+bool runs_autotp(const Plan& plan);
 void check_model_parallel(Resolver& resolver);
 void require_stage_for_pipeline(Resolver& resolver);
 void divide_model(Resolver& resolver);

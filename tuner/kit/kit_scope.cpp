@@ -17,7 +17,7 @@ void add_parallel(const Plan& plan, std::vector<Phrase>& reasons) {
   if (work.pipeline_parallel > 1 && work.fused_loss) {
     reasons.emplace_back("a fused loss in a pipeline, whose loss is not in the model");
   }
-  if (work.tensor_parallel > 1) {
+  if (work.tensor_parallel > 1 && work.implementation != Implementation::hf) {
     reasons.emplace_back("tensor parallelism needs layers that are split (Megatron-DeepSpeed)");
   }
   if (work.sequence_parallel > 1) {

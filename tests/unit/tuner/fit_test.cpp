@@ -221,7 +221,7 @@ TEST_CASE("a higher confidence never lets more strategies fit") {
 }
 
 TEST_CASE("a question that cannot be planned is an input error") {
-  CHECK_THROWS_AS(ask("\"llama-2-7b\"", "1x4xRTX4090", R"({"tensor_parallel":4})"), InputError);
+  CHECK_THROWS_AS(ask("\"llama-2-7b\"", "1x4xRTX4090", R"({"tensor_parallel":3})"), InputError);
 }
 
 TEST_CASE("adapters that fit only without reentrant checkpointing get it, or are told so") {

@@ -358,10 +358,11 @@ const std::set<Knob> kWithoutEffect = {
 };
 
 // Reached under other workloads than these rows have:
-// tests/unit/model/implementations/graph_ulysses_test.cpp.
+// tests/unit/model/implementations/graph_ulysses_test.cpp, graph_tensor_ranks_test.cpp.
 const std::set<Knob> kReachedElsewhere = {Knob::activation_cpu_checkpointing,
                                           Knob::sequence_parallel_size,
-                                          Knob::seq_parallel_communication_data_type};
+                                          Knob::seq_parallel_communication_data_type,
+                                          Knob::tensor_parallel_autotp_size};
 
 }  // namespace
 
