@@ -70,6 +70,7 @@ enum class ReleaseRule : std::uint8_t {
   reads_local_accumulator,
   autotp_refuses_stage3,
   autotp_reads_plan,
+  autotp_misses_zero_init,
   autotp_cuts_head,
   autotp_sums_norms,
   manages_accumulation,

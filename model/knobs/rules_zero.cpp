@@ -86,15 +86,16 @@ void unmanaged_accumulation(const View& view, Report& report) {
   if (with != nullptr) report.at(Knob::managed_gradient_accumulation, {with});
 }
 
-// The assertion is in 0.16 to 0.19.3 (engine.py _configure_tensor_parallel_states). 0.19.4 cuts
-// weights that have two dimensions (module_inject/auto_tp.py _replace_module), which those that
+// The assertion is in 0.16 to 0.19.3 (engine.py _configure_tensor_parallel_states). 0.19.4 to 0.19.7
+// cut weights that have two dimensions (module_inject/auto_tp.py _replace_module), which those that
 // zero.Init has partitioned have not: seen in a rehearsal of 0.19.6 under the Trainer.
 void autotp_stage3(const View& view, Report& report) {
   const std::int64_t size = view.integer(Knob::tensor_parallel_autotp_size).value_or(0);
   if (size <= 1 || view.stage() != 3) return;
   if (view.acts(ReleaseRule::autotp_refuses_stage3)) {
     report.at(Knob::tensor_parallel_autotp_size);
-  } else if (view.context().style == ConfigStyle::hf_trainer) {
+  } else if (view.context().style == ConfigStyle::hf_trainer &&
+             view.acts(ReleaseRule::autotp_misses_zero_init)) {
     report.at(Knob::tensor_parallel_autotp_size, {std::to_string(size)}, 1);
   }
 }
@@ -188,15 +189,14 @@ constexpr std::array kZeroRules = {
          unmanaged_accumulation},
     Rule{{.code = "autotp-stage3",
           .severity = Severity::error,
-          .summary = "AutoTP cuts no layer of a model that zero.Init has partitioned, and up to "
-                     "0.19.3 refuses stage 3",
+          .summary = "AutoTP runs with stages 0 to 2, and from 0.19.8 on with stage 3",
           .cost = "DeepSpeed stops, or all ranks of AutoTP train the whole model on the same "
                   "samples",
           .texts = {{"this release does not combine autotp_size with stage 3",
-                     "use stage 2 or less, or DeepSpeed 0.19.4"},
+                     "use stage 2 or less, or DeepSpeed 0.19.8"},
                     {"under stage 3 the Trainer's zero.Init leaves AutoTP no layer to cut: {0} "
                      "ranks train the whole model on the same samples",
-                     "use stage 2 or less"}},
+                     "use stage 2 or less, or DeepSpeed 0.19.8"}},
           .source = "runtime/engine.py:_configure_tensor_parallel_states"},
          autotp_stage3},
     Rule{{.code = "allgather-bucket-odd",

@@ -98,7 +98,9 @@ Phrase autotp_limit(const Plan& plan) {
     return phrase("AutoTP of {} before DeepSpeed 0.19.6", plan.model->architecture);
   }
   if (plan.ds_config.integer(Knob::zero_stage) == 3) {
-    return "AutoTP under stage 3, whose zero.Init leaves it no layer to cut";
+    return software.deepspeed_acts(ReleaseRule::autotp_misses_zero_init)
+               ? "AutoTP under stage 3, whose zero.Init leaves it no layer to cut"
+               : "AutoTP under stage 3";
   }
   if (workload.method != Method::full) return "adapters on layers that AutoTP cuts";
   if (plan.degrees.sequence > 1) return "sequence-parallel ranks beside AutoTP's";
