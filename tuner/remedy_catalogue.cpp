@@ -132,6 +132,7 @@ class Catalogue {
     add_release();
     add_reentrance();
     add_expandable_segments();
+    add_no_tensor_ranks();
     add_loading_on_host();
     add_sixteen_bit_copy();
     add_no_accumulation();
@@ -237,6 +238,15 @@ class Catalogue {
         MemoryCategory::fragmentation,
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (--expandable-segments true)",
         {{ScenarioKey::expandable_segments, Json(true)}});
+  }
+
+  // ZeRO shards over AutoTP's ranks, too, where they are no tensor ranks, and stage 3 can be taken.
+  void add_no_tensor_ranks() {
+    if (plan_.degrees.autotp <= 1 || !says(ScenarioKey::tensor_parallel)) return;
+    add(RemedyPrice::nothing,
+        MemoryCategory::optimizer_states,
+        "no tensor-parallel ranks (--tensor-parallel 1)",
+        {{ScenarioKey::tensor_parallel, Json(1)}});
   }
 
   void add_evaluation() {

@@ -54,10 +54,13 @@ def train(arguments, model_class, prepare=None):
     data = data_of(arguments, scenario, engine.module)
     read = data.read()
     samples = data.sequences(1 << 30, arguments.seed, read)
-    steps = steps_of_loop(arguments, workload, ranks, read)
+    # Ranks that share AutoTP's layers read the same samples.
+    sharing = ds_config.get("tensor_parallel", {}).get("autotp_size", 0) or 1
+    readers = ranks // sharing
+    steps = steps_of_loop(arguments, workload, readers, read)
     recorder = Recorder()
     losses = []
-    sample = torch.distributed.get_rank()
+    sample = torch.distributed.get_rank() // sharing
     for _ in range(steps):
         recorder.step_begins()
         spent = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
@@ -66,7 +69,7 @@ def train(arguments, model_class, prepare=None):
             for _ in range(workload["micro_batch_size"]):
                 one = samples[sample]
                 batch.append(prepare(one, sample, config) if prepare else one)
-                sample += ranks
+                sample += readers
             inputs = {key: value.to(engine.device) for key, value in data.collate(batch).items()}
             began = time.perf_counter()
             outputs = engine(**inputs)

@@ -108,11 +108,16 @@ void check_filled(Resolver& r, ScenarioKey key, const char* what, std::int64_t v
             std::to_string(value));
 }
 
+// Keys that were said as flags, without a file.
+bool is_of_flags(const ExplicitValue& ds_config) {
+  return ds_config.origin.file == "command line" && ds_config.origin.pointer.empty();
+}
+
 bool has_no_format(const Resolver& r) {
   const DsConfig& config = r.plan.ds_config;
-  return r.scenario.find(ScenarioKey::ds_config) != nullptr &&
-         !is_torch_engine(r.plan.workload.engine) && !config.is_set(Knob::fp16_enabled) &&
-         !config.is_set(Knob::bf16_enabled);
+  const ExplicitValue* said = r.scenario.find(ScenarioKey::ds_config);
+  return said != nullptr && !is_of_flags(*said) && !is_torch_engine(r.plan.workload.engine) &&
+         !config.is_set(Knob::fp16_enabled) && !config.is_set(Knob::bf16_enabled);
 }
 
 // A native file that has neither section: DeepSpeed asks nothing else (runtime/config.py
@@ -175,8 +180,8 @@ void check_ds_config(Resolver& r, const Prepared& prepared) {
       if (note.severity == Severity::info) continue;
       r.warn(said_in_file(r.ds_config_file, note));
     }
-    // Keys that were said as flags, without a file: the stage is the one of no file at all.
-    const bool of_flags = said->origin.file == "command line" && said->origin.pointer.empty();
+    // The stage is then the one of no file at all.
+    const bool of_flags = is_of_flags(*said);
     r.ds_config_is_file = !of_flags && (said->value.is_string() || said->origin.pointer.empty());
     const bool deepspeed = runs_deepspeed(r.plan.workload);
     const bool has_stage = r.plan.ds_config.is_set(Knob::zero_stage);

@@ -141,6 +141,18 @@ TEST_CASE("a native ds_config that only switches bf16 off means fp32") {
   CHECK(plan.workload.precision == Precision::fp32);
 }
 
+TEST_CASE("a stage that is said as a flag is no file without a number format") {
+  const Json two = Json::object({{"zero_optimization", Json::object({{"stage", 2}})}});
+  const auto precision = [&](const Origin& origin) {
+    Scenario question = scenario(R"({"model":"llama-2-7b","cluster":"8xA100-80G",
+                                     "workload":{"frontend":"native"}})");
+    question.set(ScenarioKey::ds_config, two, origin);
+    return resolve(question).workload.precision;
+  };
+  CHECK(precision({"command line", ""}) == Precision::bf16);
+  CHECK(precision({"ds_config.json", ""}) == Precision::fp32);
+}
+
 TEST_CASE("the optimizer of the file counts, and a different one said is a warning") {
   const Plan plan = resolve(seven_b(R"({"optimizer":"sgd"})", R"({"optimizer":{"type":"AdamW"}})"));
   CHECK(plan.workload.optimizer == OptimizerName::adamw);
