@@ -79,6 +79,7 @@ def train(arguments, model_class, prepare=None):
             recorder.synchronize()
             forward = time.perf_counter()
             engine.backward(loss)
+            outputs = None  # or its logits live until the next forward pass has ended
             recorder.synchronize()
             backward = time.perf_counter()
             engine.step()
