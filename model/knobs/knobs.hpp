@@ -136,6 +136,8 @@ enum class Knob : std::uint16_t {
   pipeline_pipe_partitioned,
   pipeline_use_reentrant,
   tensor_parallel_autotp_size,
+  tensor_parallel_preset_model,
+  tensor_parallel_partition_config,
   // Elastic training
   elasticity_enabled,
   elasticity_ignore_non_elastic_batch_info,

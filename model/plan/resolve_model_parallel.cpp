@@ -87,6 +87,14 @@ void check_pipeline(Resolver& r) {
   }
 }
 
+std::string preset_of(const Plan& plan) {
+  return plan.ds_config.text(Knob::tensor_parallel_preset_model).value_or("");
+}
+
+// Presets that cut layers as the class's own plan does, and no head (module_inject/autotp_config.py
+// AutoTPPresets).
+bool leaves_head(std::string_view preset) { return preset == "llama" || preset == "qwen2"; }
+
 // Why AutoTP does not run this plan, or is not described; empty: neither.
 Phrase autotp_limit(const Plan& plan) {
   const Workload& workload = plan.workload;
@@ -96,6 +104,12 @@ Phrase autotp_limit(const Plan& plan) {
   }
   if (has_head_norms(*plan.model) && !software.deepspeed_acts(ReleaseRule::autotp_sums_norms)) {
     return phrase("AutoTP of {} before DeepSpeed 0.19.6", plan.model->architecture);
+  }
+  if (plan.ds_config.is_set(Knob::tensor_parallel_partition_config)) {
+    return "AutoTP by a partition_config of one's own";
+  }
+  if (const std::string preset = preset_of(plan); !preset.empty() && !leaves_head(preset)) {
+    return phrase("AutoTP's preset \"{}\"", preset);
   }
   if (plan.ds_config.integer(Knob::zero_stage) == 3) {
     return software.deepspeed_acts(ReleaseRule::autotp_misses_zero_init)
@@ -161,7 +175,8 @@ void divide_model(Resolver& r) {
     plan.model = plan.tensor_model;
   }
   if (plan.degrees.autotp > 1) {
-    const bool cuts_head = plan.software.deepspeed_acts(ReleaseRule::autotp_cuts_head);
+    const bool cuts_head = plan.software.deepspeed_acts(ReleaseRule::autotp_cuts_head) &&
+                           !leaves_head(preset_of(plan));
     plan.tensor_model =
         std::make_shared<const Model>(autotp_model(*plan.model, plan.degrees.tensor, cuts_head));
     plan.model = plan.tensor_model;

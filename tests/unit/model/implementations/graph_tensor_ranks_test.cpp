@@ -80,13 +80,17 @@ TEST_CASE("AutoTP leaves the biases behind a reduction and a tied head whole") {
         (matrices + cut_biases) / 2 + whole);
 }
 
-TEST_CASE("before DeepSpeed 0.19.4 AutoTP leaves the head whole") {
-  const auto head = [](const std::string& software) {
-    const Plan plan = plan_of("", kTwo, R"("llama-2-7b")", software);
+TEST_CASE("before DeepSpeed 0.19.4, and by a preset, AutoTP leaves the head whole") {
+  const auto head = [](const std::string& release, const std::string& preset = "") {
+    const Plan plan = plan_of("",
+                              R"("tensor_parallel":{"autotp_size":2)" + preset + "}",
+                              R"("llama-2-7b")",
+                              R"({"deepspeed":")" + release + R"("})");
     return plan.model->parameters.back().shape.front();
   };
-  CHECK(head(R"({"deepspeed":"0.19.6"})") == 16000);
-  CHECK(head(R"({"deepspeed":"0.19.0"})") == 32000);
+  CHECK(head("0.19.6") == 16000);
+  CHECK(head("0.19.0") == 32000);
+  CHECK(head("0.19.6", R"(,"preset_model":"llama")") == 32000);
 }
 
 // Each column-parallel layer adds up the gradient of its own input: DeepSpeed's q_proj, k_proj and
@@ -117,6 +121,9 @@ TEST_CASE("what AutoTP does not cut is refused by name") {
   says(error_of("", R"("zero_optimization":{"stage":3},"tensor_parallel":{"autotp_size":2})"),
        "zero.Init leaves it no layer to cut");
   says(error_of("", R"("tensor_parallel":{"autotp_size":2})", R"("mixtral-8x7b")"), "Mixtral");
+  says(error_of("", R"("tensor_parallel":{"autotp_size":2,"preset_model":"bloom"})"), "bloom");
+  says(error_of("", R"("tensor_parallel":{"autotp_size":2,"partition_config":{}})"),
+       "of one's own");
   says(error_of("", R"("tensor_parallel":{"autotp_size":2})", R"("phi-3-mini-4k")"), "Phi3");
   says(error_of("", R"("tensor_parallel":{"autotp_size":8})", R"("qwen2.5-7b")"),
        "4 key-value heads");

@@ -362,7 +362,8 @@ const std::set<Knob> kWithoutEffect = {
 const std::set<Knob> kReachedElsewhere = {Knob::activation_cpu_checkpointing,
                                           Knob::sequence_parallel_size,
                                           Knob::seq_parallel_communication_data_type,
-                                          Knob::tensor_parallel_autotp_size};
+                                          Knob::tensor_parallel_autotp_size,
+                                          Knob::tensor_parallel_preset_model};
 
 }  // namespace
 
