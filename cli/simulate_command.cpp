@@ -314,7 +314,7 @@ int run_simulate(const Arguments& arguments, Streams streams) {
   write_recordings(arguments, plan, result, streams);
   tuner::Remedies remedies;
   if (!result.fits) {
-    const SlowNotice notice(
+    const Progress progress(
         streams.log,
         Translation(arguments.language).text("still simulating what would make it fit"));
     remedies = tuner::find_remedies(tuner::Variations(scenario), result, options.predict);

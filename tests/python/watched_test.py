@@ -72,6 +72,20 @@ class Watched(unittest.TestCase):
         found, log = self.rehearse("loop.py")
         self.check(found, log)
 
+    def test_leak(self):
+        """What each step leaves behind is seen, and the whole run's line takes the place of the third step's."""
+        found, log = self.rehearse("loop.py", "--steps", "18", "--leak", "64")
+        self.assertTrue(found.ran, log)
+        self.assertIn("zeroplan: memory grows by 64.00 MiB a step: the GPU is full at step 1", log)
+        self.assertEqual(1, log.count("memory grows"), log)
+        self.assertIn("zeroplan: after 18 steps, peak allocated", log)
+        lines = [json.loads(line) for line in Path(self.folder.name, "watched.jsonl").read_text().splitlines()]
+        self.assertEqual(["the whole run, 18 steps"], [line["notes"] for line in lines[1:]])
+        self.assertGreater(lines[1]["measured"]["peak_allocated_bytes"], lines[0]["measured"]["peak_allocated_bytes"])
+        rows = zeroplan.validate(Path(self.folder.name, "watched.jsonl")).rows
+        peaks = [row.measured for row in rows if row.metric == "peak_allocated_bytes"]
+        self.assertEqual([lines[1]["measured"]["peak_allocated_bytes"]], peaks)
+
     def test_misfit(self):
         found, log = self.rehearse("trainer.py", "--layers", "24", "--hidden", "4096", "--on-misfit", "raise", gpu="RTX-4090", ranks=1)
         self.assertFalse(found.ran)
