@@ -250,9 +250,9 @@
   });
   at("link").addEventListener("click", () => {
     history.replaceState(null, "", address());
-    at("line").textContent = address();
-    at("terminal").open = true;
-    copy(address(), at("linked"), at("line"));
+    at("address").textContent = address();
+    at("address").hidden = false;
+    copy(address(), at("linked"), at("address"));
   });
   at("keep").addEventListener("click", keep);
   at("drop").addEventListener("click", drop);
