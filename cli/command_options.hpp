@@ -75,6 +75,7 @@ inline constexpr std::array kFitOptions = {
 inline constexpr std::array kSimulateOptions = {
     kConfidence,
     OptionInfo{"--require-fit", "", "", "exit with 3 when it does not fit"},
+    OptionInfo{"--estimate", "", "", "by formulas alone, in milliseconds: nothing is simulated"},
     kCompareVersions,
     OptionInfo{"--rank", "", "N", "GPU memory of this rank (the one that needs the most)"},
     OptionInfo{"--batch",

@@ -55,11 +55,14 @@
     at("problem").hidden = text === "";
   }
 
-  // The chosen configuration with another length and micro-batch, as a cell of a report's `sizes`.
-  async function simulated(tokens, sequences) {
+  // The chosen configuration with another length and micro-batch, as a cell of a report's `sizes`: by formulas, in
+  // milliseconds, or `exact`ly, which waits until the strategies are simulated.
+  async function resized(tokens, sequences, exact) {
     const scenario = structuredClone(shown.document.chosen.scenario);
     Object.assign(scenario.workload, { sequence_length: tokens, micro_batch_size: sequences });
-    const got = await quick.run(["simulate", "--batch", "sizes.jsonl"], { "sizes.jsonl": JSON.stringify(scenario) + "\n" });
+    for (const key of ["train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"]) delete scenario.ds_config[key];
+    const got = await (exact ? full : quick).run(["simulate", ...(exact ? [] : ["--estimate"]), "--batch", "sizes.jsonl"],
+                                                 { "sizes.jsonl": JSON.stringify(scenario) + "\n" });
     const { error, fits, gpu, step } = JSON.parse(got.out);
     return error ? null : { fits, gpu_bytes: gpu.peak_total_bytes, step_seconds: step.seconds,
                             tokens_per_second_per_gpu: step.tokens_per_second_per_gpu };
@@ -70,7 +73,7 @@
     doc.asked = shown.words.join(" ");
     doc.compared = kept.filter((one) => one.row && one.link !== mine).map((one) => one.row);
     shown.document = doc;
-    zeroplanAnswer.draw(doc, simulated);
+    zeroplanAnswer.draw(doc, resized);
     document.title += " – zeroplan";
     at("shown").hidden = false;
     at("drop").hidden = kept.length === 0;

@@ -146,12 +146,16 @@ const zeroplanAnswer = (() => {
     i + 1 === values.length ? [value] : [0, 1, 2, 3].map((quarters) => Math.round(value * (1 + quarters / 4)))
       .filter((between) => between < values[i + 1])))];
 
+  // What is known of a length and a micro-batch: the chosen ones, and those of the grid.
   const cellOf = (tokens, sequences) => {
+    if (tokens === doc.question.sequence_length && sequences === chosen.batch.micro_batch_size)
+      return { fits: true, gpu_bytes: result.gpu.peak_total_bytes, step_seconds: result.step.seconds,
+               tokens_per_second_per_gpu: result.step.tokens_per_second_per_gpu };
     const grid = doc.sizes, row = grid.sequence_lengths.indexOf(tokens), column = grid.micro_batch_sizes.indexOf(sequences);
     return row < 0 || column < 0 ? undefined : grid.cells[row * grid.micro_batch_sizes.length + column];
   };
 
-  // Over what was simulated beforehand; what was not, `live` simulates: a promise of a cell of `sizes`.
+  // Over what was simulated beforehand. What was not, `live` answers: a promise of a cell of `sizes`, an estimate or exact.
   function sizes(live) {
     const section = at("sizes"), grid = doc.sizes, inputs = [at("try-length"), at("try-batch")];
     section.hidden = !grid || (!live && grid.cells.length < 2);
@@ -161,26 +165,31 @@ const zeroplanAnswer = (() => {
     const of_this = doc;
     section.querySelector(".about").textContent =
       say("The chosen configuration with another sequence length and micro-batch, each simulated; the accumulation stays.");
-    let asking = false, again = false;
     const picked = () => axes.map((values, i) => values[+inputs[i].value]);
-    function paint(cell) {
+    function paint(cell, exact) {
       taken.classList.toggle("no", !cell || !cell.fits);
       taken.firstElementChild.style.width = cell ? Math.min(100, 100 * cell.gpu_bytes / all) + "%" : "0";
-      shown.textContent = !cell ? say("not simulated")
-        : cell.fits ? say("fits: {}, {} tokens/s per GPU, {} a step", of(cell.gpu_bytes, all), count(cell.tokens_per_second_per_gpu), time(cell.step_seconds))
-        : say("does not fit: {}", of(cell.gpu_bytes, all));
+      shown.textContent = !cell ? say("not simulated") : (exact ? "" : "≈ ")
+        + (cell.fits ? say("fits: {}, {} tokens/s per GPU, {} a step", of(cell.gpu_bytes, all), count(cell.tokens_per_second_per_gpu), time(cell.step_seconds))
+          : say("does not fit: {}", of(cell.gpu_bytes, all)));
       taken.setAttribute("aria-label", shown.textContent);
     }
-    async function ask() {
-      again = asking;
-      if (asking) return;
-      asking = true;
-      const cell = await live(...picked()).catch(() => null);
-      asking = false;
-      if (doc !== of_this) return;
-      if (again) ask();
-      else paint(cell);
+    // One at a time of each kind, the last that was asked for: an estimate at once, what is simulated behind it.
+    const asking = { false: false, true: false };
+    async function ask(exact) {
+      if (asking[exact]) return;
+      asking[exact] = true;
+      const asked = picked();
+      const cell = await live(...asked, exact).catch(() => null);
+      asking[exact] = false;
+      if (doc !== of_this || cellOf(...picked()) !== undefined) return;
+      if (String(asked) !== String(picked())) ask(exact);
+      else if (exact || !settled) {
+        settled = exact;
+        paint(cell, exact);
+      }
     }
+    let settled = false; // what is shown is exact
     function draw() {
       const [tokens, sequences] = picked();
       const texts = [say("sequence length: {} tokens", count(tokens)), say("micro-batch: {}", count(sequences))];
@@ -189,8 +198,9 @@ const zeroplanAnswer = (() => {
         input.setAttribute("aria-valuetext", texts[i]);
       });
       const cell = cellOf(tokens, sequences);
-      if (cell === undefined && live) ask();
-      else paint(cell);
+      settled = cell !== undefined || !live;
+      if (settled) paint(cell, true);
+      else [false, true].forEach(ask);
     }
     // Who has moved a slider finds it where it was, if a fuller answer says the same.
     const key = JSON.stringify([axes, chosen.name]), moved = section.dataset.axes === key;
