@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "base/check.hpp"
 #include "base/described.hpp"
@@ -380,6 +379,11 @@ MeasurementFile parse_measurements(std::string_view lines, const std::string& fi
     std::vector<Diagnostic> ignored;
     Measurement measurement = parse_measurement(document, ignored);
     measurement.line = line;
+    // A watched run has a line after its third step and one at its end, which knows more.
+    std::erase_if(result.measurements, [&](const Measurement& earlier) {
+      return measurement.source == "watched" && earlier.source == "watched" &&
+             earlier.id == measurement.id;
+    });
     result.measurements.push_back(std::move(measurement));
     for (Diagnostic& key : ignored) {
       key.pointer = pointer_in_line(line, key.pointer);
@@ -389,30 +393,12 @@ MeasurementFile parse_measurements(std::string_view lines, const std::string& fi
   return result;
 }
 
-namespace {
-
-// A watched run has a line after its third step and one at its end, of the same id: the last one
-// knows more.
-void keep_last_of_watched(std::vector<Measurement>& all) {
-  std::set<std::string> later;
-  std::vector<Measurement> kept;
-  for (auto one = all.rbegin(); one != all.rend(); ++one) {
-    if (one->source == "watched" && !later.insert(one->id).second) continue;
-    kept.push_back(std::move(*one));
-  }
-  std::reverse(kept.begin(), kept.end());
-  all = std::move(kept);
-}
-
-}  // namespace
-
 MeasurementFile read_measurements(const std::string& path) {
   constexpr std::int64_t kLargest = std::int64_t{1} << 30;
   MeasurementFile result = parse_measurements(read_text_file(path, kLargest), path);
   if (result.measurements.empty() && result.bad_lines.empty()) {
     throw InputError({path, "", "lines with one measurement each", "an empty file", ""});
   }
-  keep_last_of_watched(result.measurements);
   return result;
 }
 

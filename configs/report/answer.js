@@ -276,9 +276,11 @@ const zeroplanAnswer = (() => {
     section.hidden = doc.compared.length === 0;
     if (section.hidden) return;
     const all = [rowOf(doc, doc.asked ?? say("chosen")), ...doc.compared];
+    const size = all.map((one) => one.of).find(Boolean) || "";
+    const takes = (one) => one.hours === null ? "–" : hours(one.hours) + (one.of === size ? "" : " (" + one.of + ")");
     section.querySelector(".about").textContent = say("Each as zeroplan fit answers it; speed is that of all GPUs together.");
     section.querySelector("thead").replaceChildren(line(["", say("strategy"), say("fits"), say("GPU GiB"), say("GPUs"), say("tokens/s"),
-      say("time for {}", all.map((one) => one.of).find(Boolean) || ""), say("cost")], "th"));
+      say("time for {}", size), say("cost")], "th"));
     section.querySelector("tbody").replaceChildren(...all.map((one) => {
       if (one.refusal !== undefined) {
         const row = line([one.flags, one.refusal], "td");
@@ -288,7 +290,7 @@ const zeroplanAnswer = (() => {
       const memory = of(one.gpu_bytes, one.capacity_bytes), gpu = element("div", memory);
       gpu.append(filled(memory, [[say("GPU memory"), one.gpu_bytes, one.fits ? "var(--accent)" : "var(--over)"]], one.capacity_bytes));
       const row = line([one.flags, one.name, say(one.fits ? "yes" : "no"), gpu, one.gpus, count(one.tokens_per_second),
-                        one.hours === null ? "–" : hours(one.hours), one.cost === null ? "–" : money(one.cost)], "td");
+                        takes(one), one.cost === null ? "–" : money(one.cost)], "td");
       if (!one.fits) row.className = "no";
       return row;
     }));

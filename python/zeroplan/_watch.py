@@ -179,11 +179,14 @@ class Steps:
         self._samples: List[Dict[str, Any]] = []
         self._last: Optional[float] = None
 
-    def add(self, step: int) -> None:
+    def add(self, step: int) -> bool:
+        """Whether there is something to measure. From the first step on: how many there are says what lies between."""
         import torch
 
+        if not torch.cuda.is_available():
+            return False
         if step % self._stride != 0:
-            return
+            return True
         now = time.perf_counter()
         sample: Dict[str, Any] = {"zeroplan_step": step}
         if self._total is not None:
@@ -198,6 +201,7 @@ class Steps:
         if len(self._samples) > MOST_SAMPLES:
             self._stride *= 2
             self._samples = [one for one in self._samples if one["zeroplan_step"] % self._stride == 0]
+        return True
 
     def seconds(self) -> Optional[float]:
         """Of a step, the median."""
@@ -232,7 +236,7 @@ class Watch:
         self._say = say if say is not None else lambda text: print(text, file=sys.stderr, flush=True)
         self._steps = 0
         self._began: Optional[float] = None
-        self._seen = Steps(total_steps)
+        self._lines = Steps(total_steps)
         self._growth: Optional[r.MemoryGrowth] = None
         self._id = f"watched-{int(time.time())}"
 
@@ -284,8 +288,7 @@ class Watch:
         From then on it keeps what is held between steps, and says where that grows until the GPU is full.
         """
         self._steps += 1
-        if self.measured is not None and rank() == 0:
-            self._seen.add(self._steps)
+        if rank() == 0 and self._lines.add(self._steps):
             if self._steps >= FIRST_LOOK and self._steps & (self._steps - 1) == 0:
                 self._look_for_growth()
         if self._steps == MEASURED_STEP - 1 and self._began is None:
@@ -313,7 +316,7 @@ class Watch:
         if whole is None or rank() != 0:
             return
         self.measured = whole._replace(
-            static_allocated_bytes=self.measured.static_allocated_bytes, step_seconds=self._seen.seconds()
+            static_allocated_bytes=self.measured.static_allocated_bytes, step_seconds=self._lines.seconds()
         )
         self._look_for_growth()
         if self.prediction is not None:
@@ -326,7 +329,7 @@ class Watch:
         if self._read is not None and not self.flags:
             return
         try:
-            growth = _commands.watch(self._seen.text(), **self.flags).growth
+            growth = _commands.watch(self._lines.text(), **self.flags).growth
         except (InputError, ZeroplanError) as error:
             self._tell(f"zeroplan: growth of memory is not looked for: {error}")
             return
