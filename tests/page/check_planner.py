@@ -311,7 +311,7 @@ def check_chinese(browser, page, folder):
     browser.wait_for("document.querySelector('[data-drawn=\"knobs-time\"] svg') !== null", 600)
     check("the page says its language", browser.evaluate("document.documentElement.lang") == "zh")
     texts = shown_texts(browser)
-    typed = re.compile(r"zeroplan [a-z]+ ?|[\w.-]*[/_][\w./-]*|--[a-z-]+( \d+)?|[a-z-]+ [\w.]+ (?:→ [\w.]+|…)|[\w-]+==[\w.]+|train\.py|"
+    typed = re.compile(r"zeroplan [a-z]+(?: -o [a-z]+| --[a-z-]+ ?\d*)? ?|[\w.-]*[/_][\w./-]*|--[a-z-]+( \d+)?|[a-z-]+ [\w.]+ (?:→ [\w.]+|…)|[\w-]+==[\w.]+|train\.py|"
                        r"\b(?:tokens?|rank|logits|nvme|cpu|nvswitch|roce|torch(?:run)?|transformers|deepspeed|sdpa|embedding|inputs|stage|full|true|"
                        r"false|none|auto|selective|eager|flash|ratio|adamw?|lion|adafactor|sgd|adamw8bit|muon|config|json|qwen3|nvlink|zeroplan|reduce|min)\b")
     left = [text for text in texts if re.search(r"(?<![\w-])[a-z]{3,}(?![\w.-])", typed.sub(" ", text))]
