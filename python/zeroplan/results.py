@@ -779,6 +779,8 @@ class Report(Result):
     fits: bool = False
     question: Dict[str, Any] = field(default_factory=dict)
     chosen: Optional[Dict[str, Any]] = None
+    nearest: Optional[Dict[str, Any]] = None
+    """What lacks least, where nothing fits."""
     trade_offs: List[Dict[str, Any]] = field(default_factory=list)
     strategies: List[Dict[str, Any]] = field(default_factory=list)
     why: List[Dict[str, Any]] = field(default_factory=list)
