@@ -246,8 +246,7 @@ class Match {
       if (!fixed && document_.find("defaults")->find(key) == nullptr) continue;
       const auto size = values_.size(key);
       const bool recorded =
-          wide != nullptr &&
-          std::find(wide->items().begin(), wide->items().end(), Json(key)) != wide->items().end();
+          wide != nullptr && std::count(wide->items().begin(), wide->items().end(), Json(key)) > 0;
       if (!size || (*size > kWidest) == recorded) continue;
       return NotRecorded{
           key, recorded ? phrase("more than {}", kWidest) : phrase("{} at most", kWidest)};
