@@ -30,6 +30,11 @@ inline constexpr OptionInfo kCompareVersions = {
     "[SETS|all]",
     "the same under sets of releases DEEPSPEED/TORCH/TRANSFORMERS, and what changes between them: "
     "0.16.4/2.6/4.50,0.19.6/2.11/5.17 (those of docs/software.md)"};
+inline constexpr OptionInfo kQuick = {
+    "--quick",
+    "",
+    "",
+    "a first answer: strategies that offload least, by formulas; the best is simulated"};
 inline constexpr OptionInfo kTokens = {
     "--tokens", "", "N", "of the whole training, for hours and cost: 1B"};
 inline constexpr OptionInfo kPrices = {
@@ -53,10 +58,7 @@ inline constexpr std::array kFitOptions = {
                "",
                "",
                "what another stage, checkpointing, offload, batch or one node would give instead"},
-    OptionInfo{"--quick",
-               "",
-               "",
-               "a first answer: strategies that offload least, by formulas; the best is simulated"},
+    kQuick,
     kClusters,
     kCompareVersions,
     kTokens,
@@ -73,6 +75,7 @@ inline constexpr std::array kFitOptions = {
 inline constexpr std::array kSimulateOptions = {
     kConfidence,
     OptionInfo{"--require-fit", "", "", "exit with 3 when it does not fit"},
+    OptionInfo{"--estimate", "", "", "by formulas alone, in milliseconds: nothing is simulated"},
     kCompareVersions,
     OptionInfo{"--rank", "", "N", "GPU memory of this rank (the one that needs the most)"},
     OptionInfo{"--batch",
@@ -152,6 +155,8 @@ inline constexpr OptionInfo kReportTime = {
     "stop all searches then; the page says what that cut (none: they count simulations)"};
 inline constexpr OptionInfo kNoSearch = {
     "--no-search", "", "", "the strategies of fit alone; what it recommends is the chosen point"};
+inline constexpr OptionInfo kBrief = {
+    "--brief", "", "", "the answer and the strategies, and nothing else that would be simulated"};
 inline constexpr std::array kReportOptions = {
     OptionInfo{"--output", "-o", "FILE", "the page to write: report.html"},
     OptionInfo{"--compare-with",
@@ -159,6 +164,8 @@ inline constexpr std::array kReportOptions = {
                "FLAGS",
                "compared with: the question with other flags, several between semicolons"},
     kNoSearch,
+    kQuick,
+    kBrief,
     kReportObjective,
     kFix,
     kSearch,

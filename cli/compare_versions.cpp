@@ -314,12 +314,20 @@ void print(const Arguments& arguments,
   streams.out << document.dump(2) << "\n";
 }
 
+// What the search through the differences calls as it goes on.
+tuner::ShareDone versions_shown(const Arguments& arguments, Progress& progress) {
+  progress.show({},
+                Translation(arguments.language).text("still simulating what each release changes"));
+  return [&progress](double share) { progress.show(share); };
+}
+
 }  // namespace
 
 int compare_fit(const Arguments& arguments,
                 const Scenario& scenario,
                 const PredictOptions& options,
-                Streams streams) {
+                Streams streams,
+                Progress& progress) {
   reject_beside(arguments, scenario);
   const std::vector<tuner::ReleaseSet> sets = sets_of(arguments);
   const Scenario newest = tuner::under(scenario, sets.back());
@@ -331,18 +339,24 @@ int compare_fit(const Arguments& arguments,
   const Workload& workload = chosen.plan.workload;
   const tuner::AskedStrategy asked = tuner::ask_strategy(
       question, chosen.strategy, {workload.micro_batch_size, workload.gradient_accumulation_steps});
-  print(arguments,
-        tuner::compare_versions(asked.scenario, asked.prepared, sets, options),
-        describe(chosen.strategy),
-        streams);
+  const tuner::ComparedVersions compared = tuner::compare_versions(
+      asked.scenario, asked.prepared, sets, options, versions_shown(arguments, progress));
+  progress.end();
+  print(arguments, compared, describe(chosen.strategy), streams);
   return answer.recommended ? kDone : kAnswerIsNo;
 }
 
 int compare_simulate(const Arguments& arguments, const PredictOptions& options, Streams streams) {
   const Scenario scenario = scenario_of(arguments);
   reject_beside(arguments, scenario);
+  Progress progress(streams.log, "");
   const tuner::ComparedVersions compared =
-      tuner::compare_versions(scenario, prepare(scenario), sets_of(arguments), options);
+      tuner::compare_versions(scenario,
+                              prepare(scenario),
+                              sets_of(arguments),
+                              options,
+                              versions_shown(arguments, progress));
+  progress.end();
   print(arguments, compared, "", streams);
   return arguments.has("require-fit") && !compared.sets.back().result.fits ? kAnswerIsNo : kDone;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/arguments.hpp"
+#include "cli/progress_bar.hpp"
 #include "model/predict/predict.hpp"
 
 namespace zeroplan::cli {
@@ -11,7 +12,8 @@ namespace zeroplan::cli {
 int compare_fit(const Arguments& arguments,
                 const Scenario& scenario,
                 const PredictOptions& options,
-                Streams streams);
+                Streams streams,
+                Progress& progress);
 
 // Of the configuration that was said. Returns 3 with --require-fit where the last set lacks room.
 int compare_simulate(const Arguments& arguments, const PredictOptions& options, Streams streams);

@@ -21,18 +21,19 @@
 namespace zeroplan::cli {
 namespace {
 
-// Hours and money, where --tokens or a price was said.
-Phrase cost_line(const Arguments& arguments,
-                 const Scenario& scenario,
-                 const tuner::FitAnswer& answer) {
-  if (!arguments.has("tokens") && !arguments.has("price") && !arguments.has("prices")) return "";
+// Hours and money, where --tokens or a price was said and something fits.
+Phrase training_cost_text(const Arguments& arguments,
+                          const Scenario& scenario,
+                          const tuner::FitAnswer& answer) {
+  const bool asked = arguments.has("tokens") || arguments.has("price") || arguments.has("prices");
+  if (!asked || !answer.recommended) return "";
   const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
   const tuner::CostQuestion question = cost_question_of(arguments);
   const tuner::TrainingCost cost =
       tuner::training_cost(question, written_cluster(scenario), best.plan, best.result);
   Phrase hours = hours_text(cost.hours);
   if (cost.cost) hours.append(phrase(", {}", money_text(cost.cost, question.prices.currency)));
-  return phrase("\n{}: {}\n", size_text(cost), hours);
+  return phrase("{}: {}", size_text(cost), hours);
 }
 
 // The reasons that --why asks for. One that a defect ends is a warning of the recommended row.
@@ -58,16 +59,18 @@ int run_fit(const Arguments& arguments, Streams streams) {
   const Scenario scenario = scenario_of(arguments);
   PredictOptions options;
   options.confidence = arguments.real("confidence", 0.01, 0.9999).value_or(options.confidence);
-  const SlowNotice notice(
+  Progress progress(
       streams.log,
       words.text("still simulating every placement, event by event (--quick: a first answer)"));
   if (arguments.has("compare-versions")) {
-    return compare_fit(arguments, scenario, options, streams);
+    return compare_fit(arguments, scenario, options, streams, progress);
   }
-  if (const auto code = answer_which_gpu(arguments, options, streams)) return *code;
+  if (const auto code = answer_which_gpu(arguments, options, streams, progress)) return *code;
   const std::optional<Output> output = output_of(arguments);
   tuner::FitAnswer answer =
       arguments.has("quick") ? tuner::quick_fit(scenario, options) : tuner::fit(scenario, options);
+  const std::vector<tuner::Alternative> reasons = reasons_of(arguments, scenario, options, answer);
+  progress.end();
   // Files first: where they cannot be written, standard output holds the error alone.
   if (output && answer.recommended) {
     const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
@@ -75,7 +78,6 @@ int run_fit(const Arguments& arguments, Streams streams) {
   } else if (output) {
     streams.log << words.text(phrase("nothing written to {}: no strategy fits\n", output->path));
   }
-  const std::vector<tuner::Alternative> reasons = reasons_of(arguments, scenario, options, answer);
   if (arguments.json) {
     const Translation of_documents(arguments.document_language);
     Json document = fit_document(answer, scenario, of_documents);
@@ -86,8 +88,8 @@ int run_fit(const Arguments& arguments, Streams streams) {
     }
     streams.out << document.dump(2) << "\n";
   } else {
-    streams.out << fit_text(answer, reasons, arguments.has("all"), words);
-    if (answer.recommended) streams.out << words.text(cost_line(arguments, scenario, answer));
+    const Phrase cost = training_cost_text(arguments, scenario, answer);
+    streams.out << fit_text(answer, reasons, cost, arguments.has("all"), words);
   }
   return answer.recommended ? kDone : kAnswerIsNo;
 }

@@ -199,10 +199,19 @@ Phrase without_deepspeed_text(const tuner::FitAnswer& answer) {
   return text + "\n";
 }
 
-Phrase yes_text(const tuner::FitAnswer& answer) {
+Phrase drive_line(const tuner::StrategyResult& row) {
+  const std::optional<Nvme>& nvme = row.plan.cluster.node.nvme;
+  if (row.result.nvme <= Bytes::zero() || !nvme) return "";
+  return phrase("  NVMe         {} of {}{} per node\n",
+                gib_text(row.result.nvme),
+                gib_text(nvme->capacity.value),
+                if_assumed(nvme->capacity.confidence));
+}
+
+// `cost`: of the whole training; empty where nobody asked.
+Phrase yes_text(const tuner::FitAnswer& answer, const Phrase& cost) {
   const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
   const StepResult& result = best.result;
-  const Node& node = best.plan.cluster.node;
   const GibPair gpu(result.gpu.peak_total, result.gpu.capacity);
   Phrase text = phrase(
       "{}{}: {}\n"
@@ -214,22 +223,17 @@ Phrase yes_text(const tuner::FitAnswer& answer) {
       gpu.there,
       name(kPhaseNames, result.gpu.peak_phase),
       largest_part(result.gpu));
-  text += evaluation_line(best) + host_memory_text(best.plan, result);
+  text += evaluation_line(best) + host_memory_text(best.plan, result) + drive_line(best);
   text += generation_text(best.plan);
   text += phrase(
-      "  speed        {} a step, {:.0f} tokens/s per GPU, {:.0f} % of the GPU's peak, bound by {}\n"
-      "  probability  {} that it fits\n",
+      "  speed        {} a step, {:.0f} tokens/s per GPU, {:.0f} % of the GPU's peak, bound by "
+      "{}\n",
       seconds_text(result.step.total),
       result.step.tokens_per_second_per_gpu,
       result.step.mfu * 100.0,
-      plain_name(name(kBoundNames, result.step.bound)),
-      probability_text(result));
-  if (result.nvme > Bytes::zero() && node.nvme) {
-    text += phrase("  NVMe         {} of {}{} per node\n",
-                   gib_text(result.nvme),
-                   gib_text(node.nvme->capacity.value),
-                   if_assumed(node.nvme->capacity.confidence));
-  }
+      plain_name(name(kBoundNames, result.step.bound)));
+  if (!cost.empty()) text += phrase("  cost         {}\n", cost);
+  text += phrase("  probability  {} that it fits\n", probability_text(result));
   return text + limit_and_safer_text(answer) + why_text(answer) + packages_text(answer) +
          without_deepspeed_text(answer);
 }
@@ -434,30 +438,30 @@ Phrase reasons_text(const std::vector<tuner::Alternative>& reasons,
 
 std::string fit_text(const tuner::FitAnswer& answer,
                      const std::vector<tuner::Alternative>& reasons,
+                     const Phrase& cost,
                      bool all,
                      const Translation& words) {
   const tuner::StrategyResult& best = answer.recommended ? answer.strategies[*answer.recommended]
                                                          : tuner::nearest_of(answer.strategies);
   std::string text = words.text(fit_question_line(best.plan) + "\n");
+  const Phrase warnings = list_text("Warnings", best.result.warnings);
+  Phrase about;
   if (answer.recommended) {
-    Phrase about = yes_text(answer);
-    about += job_lines(best.result.job);
-    about += room_text(answer, best) + one_node_text(answer) + reasons_text(reasons, best) +
-             runners_up_text(answer) + host_memory_text(answer);
+    about = yes_text(answer, cost) + job_lines(best.result.job);
+    about += room_text(answer, best) + one_node_text(answer) + warnings +
+             reasons_text(reasons, best) + runners_up_text(answer) + host_memory_text(answer);
     if (const Phrase lines = tuner::trainer_lines(best.plan); !lines.empty())
       about += Phrase("\n").append(lines);
-    text += words.text(about) + strategies_text(answer, all, words);
-    if (runs_deepspeed(best.plan.workload)) {
-      text += "\nds_config.json:\n" + emit(written_ds_config(best.plan)).dump(2) + "\n";
-    } else {
-      text += "\n" + words.text("The files that start it: -o DIR\n");
-    }
   } else {
-    text += words.text(no_text(answer) + remedies_text(answer) + host_memory_text(answer)) +
-            strategies_text(answer, all, words);
+    about = no_text(answer) + remedies_text(answer) + host_memory_text(answer) + warnings;
   }
-  return text + words.text(list_text("Assumed", best.result.assumptions) +
-                           list_text("Warnings", best.result.warnings));
+  text += words.text(about) + strategies_text(answer, all, words) +
+          words.text(list_text("Assumed", best.result.assumptions));
+  if (!answer.recommended) return text;
+  if (!runs_deepspeed(best.plan.workload)) {
+    return text + "\n" + words.text("The files that start it: -o DIR\n");
+  }
+  return text + "\nds_config.json:\n" + emit(written_ds_config(best.plan)).dump(2) + "\n";
 }
 
 }  // namespace zeroplan::cli

@@ -16,6 +16,7 @@ namespace zeroplan::cli {
 // `reasons`: of --why.
 std::string fit_text(const tuner::FitAnswer& answer,
                      const std::vector<tuner::Alternative>& reasons,
+                     const Phrase& cost,
                      bool all,
                      const Translation& words);
 

@@ -34,6 +34,17 @@ std::string choice(const Arguments& arguments,
                     did_you_mean(said, choices)});
 }
 
+// What a picture is drawn of.
+ReportParts parts_for(std::string_view plot) {
+  const bool knobs = plot.starts_with("knobs-");
+  return {.search = plot != "stages",
+          .front = plot == "tradeoff",
+          .strategies = plot == "tradeoff" || plot == "stages",
+          .step = plot == "memory" || plot == "streams",
+          .moves = knobs,
+          .answers = false};
+}
+
 bool has_data(const Json& document, std::string_view plot) {
   if (plot == "tradeoff" || plot == "stages") return true;
   if (plot == "memory") return !document.find("memory_timeline")->is_null();
@@ -63,7 +74,7 @@ int run_plot(const Arguments& arguments, Streams streams) {
     require_vega();
     require_drawing(png, "`zeroplan report` needs only a browser");
   }
-  const ReportData data = report_data_of(arguments, streams);
+  const ReportData data = report_data_of(arguments, streams, parts_for(request.plot));
   const Json document = to_json(data, words);
   if (!path.empty() && has_data(document, request.plot)) {
     const std::string svg = draw_svg(plot_script(document, request));

@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -53,34 +54,64 @@ bool is_terminal(const std::ostream& log) {
 
 }  // namespace
 
-ProgressBar::ProgressBar(std::ostream& log) : terminal_(is_terminal(log)) {}
+Progress::Progress(std::ostream& log, std::string text) : text_(printable(text)) {
+  if (!is_terminal(log)) return;
+  draws_.start(1, [this](std::size_t) noexcept {
+    constexpr std::chrono::milliseconds kTick(500);
+    std::unique_lock lock(mutex_);
+    for (int ticks = 1; !done_.wait_for(lock, kTick, [&] { return is_done_; }); ++ticks) {
+      if (ticks >= 2) draw(ticks / 2);
+    }
+  });
+}
 
-ProgressBar::~ProgressBar() {
+Progress::~Progress() { end(); }
+
+void Progress::end() {
+  if (draws_.size() == 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    is_done_ = true;
+  }
+  done_.notify_one();
+  draws_.join();
   if (width_ == 0) return;
   // With the terminal's ^C behind it.
   const std::size_t wiped = std::min(width_ + 2, std::max<std::size_t>(terminal_columns(), 1) - 1);
   try {
     write_to_terminal('\r' + std::string(wiped, ' ') + '\r');
   } catch (const std::bad_alloc&) {
-    // The bar stays where it is.
+    // The line stays where it is.
   }
 }
 
-void ProgressBar::show(double share, const std::string& said, const std::string& more) {
-  if (!terminal_) return;
-  const std::string text = printable(said);
+void Progress::show(double share) {
+  const std::lock_guard lock(mutex_);
+  share_ = share;
+}
+
+void Progress::show(std::optional<double> share, std::string text, std::string more) {
+  const std::lock_guard lock(mutex_);
+  share_ = share;
+  text_ = printable(text);
+  more_ = std::move(more);
+}
+
+void Progress::draw(int seconds) {
+  const std::string after = fmt::format(" ({} s)", seconds);
   constexpr std::size_t kMostCells = 24;
   constexpr std::size_t kFewestCells = 8;
   // A line that wraps could not be written over; the cursor stands behind it, or the terminal's ^C.
   const std::size_t columns = std::max<std::size_t>(terminal_columns(), 8) - 3;
-  std::string line = cut(text, columns).text;
-  if (columns_of(text + more) + kFewestCells + 3 <= columns) line += more;
+  std::string line = cut(text_, columns - std::min(columns, after.size())).text;
+  if (columns_of(line + more_ + after) + kFewestCells + 3 <= columns) line += more_;
+  line += after;
   const std::size_t taken = columns_of(line) + 3;
   const std::size_t left = columns > taken ? columns - taken : 0;
-  if (left >= kFewestCells) {
+  if (share_ && left >= kFewestCells) {
     const std::size_t cells = std::min(kMostCells, left);
     const auto full =
-        static_cast<std::size_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(cells));
+        static_cast<std::size_t>(std::clamp(*share_, 0.0, 1.0) * static_cast<double>(cells));
     line = "[" + std::string(full, '#') + std::string(cells - full, '.') + "] " + line;
   }
   const std::size_t length = columns_of(line);
@@ -88,32 +119,6 @@ void ProgressBar::show(double share, const std::string& said, const std::string&
   if (length < wiped) line += std::string(wiped - length, ' ');
   width_ = length;
   write_to_terminal('\r' + line);
-}
-
-SlowNotice::SlowNotice(std::ostream& log, std::string text) {
-  if (!is_terminal(log)) return;
-  waits_ = std::thread([this, text = printable(text)] {
-    constexpr std::chrono::seconds kTick(1);
-    std::unique_lock lock(mutex_);
-    std::size_t width = 0;
-    for (int seconds = 1; !done_.wait_for(lock, kTick, [&] { return is_done_; }); ++seconds) {
-      const std::size_t columns = std::max<std::size_t>(terminal_columns(), 8) - 3;
-      const Cut line = cut(text + " (" + std::to_string(seconds) + " s)", columns);
-      write_to_terminal('\r' + line.text);
-      width = std::max(width, line.columns);
-    }
-    if (width > 0) write_to_terminal('\r' + std::string(width, ' ') + '\r');
-  });
-}
-
-SlowNotice::~SlowNotice() {
-  if (!waits_.joinable()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    is_done_ = true;
-  }
-  done_.notify_one();
-  waits_.join();
 }
 
 }  // namespace zeroplan::cli

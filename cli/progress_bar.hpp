@@ -5,42 +5,39 @@
 #include <cstddef>
 #include <iosfwd>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <thread>
+
+#include "base/parallel_for.hpp"
 
 namespace zeroplan::cli {
 
-// One line that is written over and over.
-class ProgressBar {
+// One line that is written over and over from the first second on, until it goes: what is being
+// done, the seconds so far, and a bar where somebody knows how much is done. Any thread may call.
+class Progress {
  public:
-  explicit ProgressBar(std::ostream& log);
-  ~ProgressBar();
-  ProgressBar(const ProgressBar&) = delete;
-  ProgressBar& operator=(const ProgressBar&) = delete;
+  Progress(std::ostream& log, std::string text);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
 
-  // share: of the work that is done, 0 to 1. `more` stands behind the text where the terminal is
-  // wide enough; cells give way before text does.
-  void show(double share, const std::string& text, const std::string& more = "");
+  // share: of the work that is done, 0 to 1.
+  void show(double share);
+  // `more` stands behind the text where the terminal is wide enough; cells give way before text.
+  void show(std::optional<double> share, std::string text, std::string more = "");
+  // The line goes, before something else is written there.
+  void end();
 
  private:
-  bool terminal_ = false;
-  std::size_t width_ = 0;  // of what stands there, in columns
-};
+  void draw(int seconds);
 
-// A line for a question that takes more than a second, with the seconds behind it, while it is
-// alive.
-class SlowNotice {
- public:
-  SlowNotice(std::ostream& log, std::string text);
-  ~SlowNotice();
-  SlowNotice(const SlowNotice&) = delete;
-  SlowNotice& operator=(const SlowNotice&) = delete;
-
- private:
   std::mutex mutex_;
   std::condition_variable done_;
   bool is_done_ = false;
-  std::thread waits_;
+  std::optional<double> share_;
+  std::string text_, more_;
+  std::size_t width_ = 0;  // of what stands there, in columns
+  Threads draws_;          // nothing is drawn where no thread can be had
 };
 
 }  // namespace zeroplan::cli

@@ -119,22 +119,22 @@ tuner::TuneOptions tune_options_of(const Arguments& arguments,
   return options;
 }
 
-void show_progress(const tuner::SearchProgress& progress,
-                   ProgressBar& bar,
+void show_progress(const tuner::SearchProgress& search,
+                   Progress& progress,
                    const Translation& words) {
-  const double done = static_cast<double>(progress.evaluated + progress.pruned) /
-                      static_cast<double>(std::max<std::int64_t>(1, progress.points));
+  const double done = static_cast<double>(search.evaluated + search.pruned) /
+                      static_cast<double>(std::max<std::int64_t>(1, search.points));
   const std::string text = words.text(phrase("{} simulated, {:.1f} % of {} points left",
-                                             progress.evaluated,
+                                             search.evaluated,
                                              100.0 * (1.0 - done),
-                                             progress.points));
-  Phrase best;
-  if (progress.best) {
+                                             search.points));
+  std::string best;
+  if (search.best) {
     best = words.text(phrase("; best so far {:.0f} tokens/s per GPU, {} of GPU memory",
-                             progress.best->tokens_per_second,
-                             gib_text(progress.best->gpu_memory)));
+                             search.best->tokens_per_second,
+                             gib_text(search.best->gpu_memory)));
   }
-  bar.show(done, text, best);
+  progress.show(done, text, best);
 }
 
 int nothing_found(bool all_known, const Streams& streams, const Translation& words) {

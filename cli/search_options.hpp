@@ -13,8 +13,8 @@ tuner::TuneOptions tune_options_of(const Arguments& arguments,
                                    const Scenario& scenario,
                                    const tuner::SearchCounts& counts);
 
-void show_progress(const tuner::SearchProgress& progress,
-                   ProgressBar& bar,
+void show_progress(const tuner::SearchProgress& search,
+                   Progress& progress,
                    const Translation& words);
 
 // The exit code of a search that found nothing: whether something fits is known only where all was

@@ -96,6 +96,15 @@ Answer bad_line(const Json& id,
   return {Json::object({{"id", id}, {"error", body}}).dump() + "\n", text, false};
 }
 
+StepResult result_of(const Plan& plan,
+                     const simulator::SimulateOptions& options,
+                     const Arguments& arguments) {
+  if (!arguments.has("estimate")) return simulator::simulate(plan, options);
+  StepResult result = predict(plan, options.predict);
+  result.warnings.emplace_back("estimated by formulas, not simulated");
+  return result;
+}
+
 Answer answer_to(const InputLine& line, const BatchQuestion& all) {
   Json id;
   try {
@@ -104,7 +113,7 @@ Answer answer_to(const InputLine& line, const BatchQuestion& all) {
     const Scenario scenario = with_known_model(
         with_flags(parse_scenario(document, all.file), all.arguments), all.log, all.words);
     const Plan plan = resolve(scenario);
-    const StepResult result = simulator::simulate(plan, all.options);
+    const StepResult result = result_of(plan, all.options, all.arguments);
     return {step_document(plan, result, all.checkpoint).dump() + "\n", "", result.fits};
   } catch (const InputError& error) {
     return bad_line(id, line, error, all);
@@ -310,11 +319,11 @@ int run_simulate(const Arguments& arguments, Streams streams) {
   options.predict.checkpoint_bandwidth = checkpoint.bandwidth;
   const Scenario scenario = scenario_of(arguments);
   const Plan plan = resolve(scenario);
-  StepResult result = simulator::simulate(plan, options);
+  StepResult result = result_of(plan, options, arguments);
   write_recordings(arguments, plan, result, streams);
   tuner::Remedies remedies;
   if (!result.fits) {
-    const SlowNotice notice(
+    const Progress progress(
         streams.log,
         Translation(arguments.language).text("still simulating what would make it fit"));
     remedies = tuner::find_remedies(tuner::Variations(scenario), result, options.predict);

@@ -205,7 +205,9 @@ std::string simulate_text(const Plan& plan,
                     host_amount_text(plan, result),
                     gib_text(result.host.pinned),
                     gib_text(result.host.load_peak));
-  verdict += limit_lines(result) + "\n";
+  verdict += limit_lines(result);
+  for (const Phrase& sentence : result.warnings) verdict += "warning: " + sentence + "\n";
+  verdict += "\n";
   const std::string text = words.text(verdict) + memory_text(gpu, words) + "\n";
   Phrase rest = generation_text(plan) + time_text(result.step);
   if (result.job) {
@@ -215,7 +217,6 @@ std::string simulate_text(const Plan& plan,
   if (const auto run = run_phases(plan, result)) rest += run_phases_text(*run);
   if (checkpoint) rest += checkpoint_text(*checkpoint);
   for (const Phrase& sentence : result.assumptions) rest += "assumed: " + sentence + "\n";
-  for (const Phrase& sentence : result.warnings) rest += "warning: " + sentence + "\n";
   return text + words.text(rest);
 }
 

@@ -349,14 +349,14 @@ std::string tune_text(const tuner::TuneAnswer& answer,
                       const Translation& words) {
   const Phrase why = cut_off_text(answer) + proof_text(answer, options) + tally_text(answer);
   if (!answer.plan) return words.text(nothing_text(answer) + why);
-  const Phrase about = phrase("{}\n{}{}",
+  const Phrase about = phrase("{}\n{}{}{}",
                               tune_question_line(*answer.plan),
                               best_text(answer, options, price),
+                              list_text("Warnings", answer.result.warnings),
                               impacts_text(answer));
-  return words.text(about) + pareto_text(answer, words) + words.text(why) + "\nds_config.json:\n" +
-         emit(written_ds_config(*answer.plan)).dump(2) + "\n" +
-         words.text(list_text("Assumed", answer.result.assumptions) +
-                    list_text("Warnings", answer.result.warnings));
+  return words.text(about) + pareto_text(answer, words) +
+         words.text(why + list_text("Assumed", answer.result.assumptions)) + "\nds_config.json:\n" +
+         emit(written_ds_config(*answer.plan)).dump(2) + "\n";
 }
 
 void write_answer(const tuner::TuneAnswer& answer,
@@ -385,11 +385,11 @@ int run_tune(const Arguments& arguments, Streams streams) {
   tuner::TuneAnswer answer;
   {
     std::optional<InterruptGuard> guard;  // before the search there is nothing to keep
-    ProgressBar bar(streams.log);
+    Progress progress(streams.log, words.text("still reading the question"));
     options.search.interrupted = &InterruptGuard::flag();
-    options.search.on_progress = [&](const tuner::SearchProgress& progress) {
+    options.search.on_progress = [&](const tuner::SearchProgress& search) {
       if (!guard) guard.emplace();
-      show_progress(progress, bar, words);
+      show_progress(search, progress, words);
     };
     answer = tune(scenario, options);
   }

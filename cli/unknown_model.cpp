@@ -198,7 +198,7 @@ std::optional<TracedModel> traced_if_unknown(const Json& said,
       << "\n";
   log.flush();
   try {
-    const SlowNotice notice(log, words.text("still asking the class"));
+    const Progress progress(log, words.text("still asking the class"));
     Json document = traced(*model, request);
     fs::create_directories(place.parent_path(), none);
     replace_file(place.string(), document.dump());

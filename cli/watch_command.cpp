@@ -248,13 +248,16 @@ class Watch {
     const InterruptGuard guard;
     const bool once = arguments_.has("once");
     for (;;) {
+      const auto began = steady_clock::now();
       const auto findings = source_.read(seconds_);
+      const std::chrono::duration<double> took = steady_clock::now() - began;
       if (findings) show(*findings);
       // A bar may be full that is not the run's: what still grows is not over.
       const bool is_done = !findings && status_ && is_over(*status_);
       if (once || is_done || source_.has_ended() || InterruptGuard::flag()) break;
       if (!status_) say_waiting();
-      if (!source_.is_piped()) wait();
+      // A log is read whole: of a core a long one takes a twentieth.
+      if (!source_.is_piped()) wait(std::max(seconds_, 20.0 * took.count()));
     }
     return finish();
   }
@@ -291,8 +294,8 @@ class Watch {
   }
 
   // In parts, so that Ctrl-C ends it at once.
-  void wait() const {
-    const auto until = steady_clock::now() + std::chrono::duration<double>(seconds_);
+  static void wait(double seconds) {
+    const auto until = steady_clock::now() + std::chrono::duration<double>(seconds);
     while (steady_clock::now() < until && !InterruptGuard::flag()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }

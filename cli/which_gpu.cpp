@@ -372,9 +372,13 @@ Json which_json(const tuner::WhichAnswer& answer, const tuner::WhichQuestion& qu
 int answer_clusters(const Arguments& arguments,
                     const Scenario& scenario,
                     const PredictOptions& options,
-                    Streams streams) {
-  const tuner::WhichQuestion question = question_of(arguments, scenario);
+                    Streams streams,
+                    Progress& progress) {
+  tuner::WhichQuestion question = question_of(arguments, scenario);
+  progress.show({}, Translation(arguments.language).text("still asking each cluster"));
+  question.on_progress = [&progress](double share) { progress.show(share); };
   const tuner::WhichAnswer answer = tuner::which_gpu(question, options);
+  progress.end();
   if (arguments.json) {
     streams.out << which_json(answer, question).dump(2) << "\n";
   } else {
@@ -431,9 +435,12 @@ int answer_reach(const Arguments& arguments,
                  const Goal& goal,
                  const Scenario& scenario,
                  const PredictOptions& options,
-                 Streams streams) {
+                 Streams streams,
+                 Progress& progress) {
   const Translation words(arguments.language);
+  progress.show({}, words.text("still looking how far it reaches"));
   const auto print = [&](const Json& document, const Phrase& text, bool fits) {
+    progress.end();
     streams.out << (arguments.json ? document.dump(2) + "\n" : words.text(text));
     return fits ? kDone : kAnswerIsNo;
   };
@@ -475,7 +482,8 @@ Scenario without_model(const Scenario& scenario, const Arguments& arguments) {
 
 std::optional<int> answer_which_gpu(const Arguments& arguments,
                                     const PredictOptions& options,
-                                    Streams streams) {
+                                    Streams streams,
+                                    Progress& progress) {
   const Goal* goal = goal_of(arguments);
   Scenario scenario = scenario_of(arguments);
   if (goal != nullptr && goal->sought == tuner::Sought::model)
@@ -488,7 +496,9 @@ std::optional<int> answer_which_gpu(const Arguments& arguments,
                       std::string(goal->name),
                       "ask without -o first, then fit with the value that it says"});
   }
-  if (goal != nullptr) return cli::answer_reach(arguments, *goal, scenario, options, streams);
+  if (goal != nullptr) {
+    return cli::answer_reach(arguments, *goal, scenario, options, streams, progress);
+  }
   if (has_cluster && arguments.has("clusters")) {
     throw InputError({cli::kCommandLine, "--clusters", "no CLUSTER beside it", "both", ""});
   }
@@ -500,7 +510,7 @@ std::optional<int> answer_which_gpu(const Arguments& arguments,
                       "none or several",
                       "ask without -o first, then: zeroplan fit MODEL CLUSTER -o plan"});
   }
-  return cli::answer_clusters(arguments, scenario, options, streams);
+  return cli::answer_clusters(arguments, scenario, options, streams, progress);
 }
 
 }  // namespace zeroplan::cli

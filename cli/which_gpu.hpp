@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cli/arguments.hpp"
+#include "cli/progress_bar.hpp"
 #include "model/predict/predict.hpp"
 
 namespace zeroplan::cli {
@@ -12,6 +13,7 @@ namespace zeroplan::cli {
 // The exit code; nothing where the question is an ordinary one of a model on a cluster.
 std::optional<int> answer_which_gpu(const Arguments& arguments,
                                     const PredictOptions& options,
-                                    Streams streams);
+                                    Streams streams,
+                                    Progress& progress);
 
 }  // namespace zeroplan::cli

@@ -379,6 +379,11 @@ MeasurementFile parse_measurements(std::string_view lines, const std::string& fi
     std::vector<Diagnostic> ignored;
     Measurement measurement = parse_measurement(document, ignored);
     measurement.line = line;
+    // A watched run has a line after its third step and one at its end, which knows more.
+    std::erase_if(result.measurements, [&](const Measurement& earlier) {
+      return measurement.source == "watched" && earlier.source == "watched" &&
+             earlier.id == measurement.id;
+    });
     result.measurements.push_back(std::move(measurement));
     for (Diagnostic& key : ignored) {
       key.pointer = pointer_in_line(line, key.pointer);

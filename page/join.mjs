@@ -22,12 +22,13 @@ const chinese = JSON.parse(read(root, "configs/messages/zh.json")).messages.page
 const glue = read(planner, "zeroplan_browser.js");
 const parts = {
   STYLE: report("page.css") + own("page.css"),
+  ANSWER: report("answer.html"),
   CHINESE: json(chinese),
-  SCRIPTS: [own("language.js"), read(vega, "vega.js"), report("words.js"), report("plots.js"), report("shell.js")].join("\n"),
+  SCRIPTS: [own("language.js"), read(vega, "vega.js"), report("words.js"), report("plots.js"), report("shell.js"), report("answer.js")].join("\n"),
   GLUE: inScript(glue, "zeroplan_browser.js"),
   WORKER: own("planner.js") + own("worker.js"),
   WASM: gzipSync(readFileSync(join(planner, "zeroplan_browser.wasm")), { level: 9 }).toString("base64"),
-  PAGE: [own("question.js"), own("answer.js"), own("workers.js"), own("page.js")].join("\n"),
+  PAGE: [own("question.js"), own("workers.js"), own("page.js")].join("\n"),
 };
 for (const name of ["SCRIPTS", "WORKER", "PAGE"]) inScript(parts[name], name);
 writeFileSync(output, own("index.html").replace(/@([A-Z]+)@/g, (all, name) => parts[name] ?? all));

@@ -2,22 +2,22 @@
 // Text of an answer becomes text nodes and nothing else.
 "use strict";
 {
-  const { say, gib, time, count, condition, element, number, show } = zeroplanPage;
-  const { fields, commandOf, lineOf, linkOf, questionOf } = zeroplanQuestion;
+  const { say, count, element } = zeroplanPage;
+  const { copy } = zeroplanAnswer;
+  const { fields, commandOf, comparedOf, lineOf, linkOf, questionOf } = zeroplanQuestion;
   const chinese = zeroplanLanguage === "zh";
   const at = (id) => document.getElementById(id);
   const form = at("question");
-  const quick = new zeroplanWorkers.Planner(); // the first answer, and what is pasted
+  const quick = new zeroplanWorkers.Planner(); // the first answer, sliders, and what is pasted
   const full = new zeroplanWorkers.Planner(); // all strategies simulated
-  const slow = new zeroplanWorkers.Planner(); // what takes longer still
+  const slow = new zeroplanWorkers.Planner(); // what stands beside the answer, and searches
   const inLanguage = ["--lang", zeroplanLanguage];
   let asked = 0; // counts the questions: an answer to an earlier one is not shown
   let shown = null; // {words, files, document} of the answer on the page
+  let kept = []; // {question, link, row} to compare with; the row of `compared` once it is known
 
   // --- words of the page
 
-  for (const one of document.querySelectorAll("[data-say]")) one.textContent = say(one.textContent);
-  for (const one of document.querySelectorAll("[aria-label]")) one.setAttribute("aria-label", say(one.getAttribute("aria-label")));
   at("language").textContent = chinese ? "English" : "中文";
   at("language").lang = chinese ? "en" : "zh";
   at("language").addEventListener("click", () => {
@@ -27,7 +27,7 @@
     } catch {
       // Then the link alone says it.
     }
-    location.hash = linkOf(said()) + "&lang=" + other;
+    location.hash = link() + "&lang=" + other;
     location.reload();
   });
 
@@ -36,22 +36,11 @@
   const said = () => Object.fromEntries(Object.keys(fields).map((name) => [name, form.elements[name].value]));
   function fill(question) {
     for (const [name, value] of Object.entries(question)) form.elements[name].value = value;
-    at("more").open ||= ["rank", "mbs", "precision", "optimizer", "attention", "ckpt", "host", "network", "flags", "config"]
+    at("more").open ||= ["rank", "mbs", "precision", "optimizer", "attention", "ckpt", "host", "network", "tokens", "price", "flags", "config"]
       .some((name) => question[name] !== fields[name].value);
   }
-  const address = () => location.href.replace(/#.*/, "") + "#" + linkOf(said());
-
-  async function copied(text, status, pre) {
-    try {
-      await navigator.clipboard.writeText(text);
-      status.textContent = say("copied");
-    } catch {
-      // Browsers that keep the clipboard from pages opened as files: select, so that Ctrl-C copies.
-      getSelection().selectAllChildren(pre);
-      status.textContent = pre.textContent === text && document.execCommand("copy") ? say("copied")
-        : say("selected: press Ctrl-C");
-    }
-  }
+  const link = () => [linkOf(said()), ...kept.map((one) => "vs=" + encodeURIComponent(one.link))].join("&");
+  const address = () => location.href.replace(/#.*/, "") + "#" + link();
 
   async function takeFile(input, text) {
     if (input.files.length === 0) return;
@@ -66,95 +55,29 @@
     at("problem").hidden = text === "";
   }
 
-  function clear() {
-    for (const id of ["numbers", "remedies"]) at(id).replaceChildren();
-    at("took").textContent = "";
-    for (const id of ["strategies", "config-section", "search", "assumed"]) at(id).hidden = true;
-    for (const section of document.querySelectorAll("section[data-plot]")) section.hidden = true;
+  // The chosen configuration with another length and micro-batch, as a cell of a report's `sizes`: by formulas, in
+  // milliseconds, or `exact`ly, which waits until the strategies are simulated.
+  async function resized(tokens, sequences, exact) {
+    const scenario = structuredClone(shown.document.chosen.scenario);
+    Object.assign(scenario.workload, { sequence_length: tokens, micro_batch_size: sequences });
+    for (const key of ["train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"]) delete scenario.ds_config[key];
+    const got = await (exact ? full : quick).run(["simulate", ...(exact ? [] : ["--estimate"]), "--batch", "sizes.jsonl"],
+                                                 { "sizes.jsonl": JSON.stringify(scenario) + "\n" });
+    const { error, fits, gpu, step } = JSON.parse(got.out);
+    return error ? null : { fits, gpu_bytes: gpu.peak_total_bytes, step_seconds: step.seconds,
+                            tokens_per_second_per_gpu: step.tokens_per_second_per_gpu };
   }
 
-  function answer(doc) {
-    const result = doc.chosen && doc.chosen.result;
-    const where = say("{} on {}", doc.question.model, doc.question.cluster);
-    document.title = where + " – zeroplan";
-    at("answer").className = result ? "" : "no";
-    at("answer").textContent = result
-      ? say("{}: yes, {}, micro-batch {} x accumulation {}", where, doc.chosen.name,
-            doc.chosen.workload.micro_batch_size, doc.chosen.workload.gradient_accumulation_steps) + condition(result)
-      : say("{}: no, nothing fits", where);
-    at("remedies").replaceChildren(...doc.remedies.map((one) => element("li", say("It would with: {}.", one.change))));
-    at("numbers").replaceChildren();
-    const parameters = doc.question.parameters;
-    number(say("parameters"), parameters >= 1e9 ? (parameters / 1e9).toFixed(2) + " B" : count(parameters / 1e6) + " M",
-           say("{} tokens, {}", count(doc.question.sequence_length), doc.question.precision));
-    if (result) numbers(result, doc.chosen);
+  function present(doc) {
+    const mine = linkOf(said());
+    doc.asked = shown.words.join(" ");
+    doc.compared = kept.filter((one) => one.row && one.link !== mine).map((one) => one.row);
+    shown.document = doc;
+    zeroplanAnswer.draw(doc, resized);
+    document.title += " – zeroplan";
+    at("shown").hidden = false;
+    at("drop").hidden = kept.length === 0;
   }
-
-  function numbers(result, chosen) {
-    const step = result.step;
-    number(say("GPU memory"), gib(result.gpu.peak_total_bytes),
-           say("in all, of {}; peak in {}", gib(result.gpu.capacity_bytes), say(result.gpu.peak_phase)));
-    number(say("host memory"), gib(result.host.peak_bytes), result.host_condition
-      ? say("have {} a node; usual: {}", gib(result.host_condition.enough_bytes), gib(result.host.capacity_bytes))
-      : say("of {} a node", gib(result.host.capacity_bytes)));
-    number(say("tokens/s per GPU"), count(step.tokens_per_second_per_gpu),
-           say("bound by {}", say(step.bound.replace(/_/g, " "))));
-    number(say("step"), time(step.seconds), say("90 %: {} to {}", ...result.intervals.step_seconds.map(time)));
-    number(say("probability that it fits"), result.fit_probability.toFixed(3),
-           say("GPU memory, 90 %: {} to {}", ...result.intervals.peak_total_bytes.map(gib)));
-    number(say("micro-batch"), count(chosen.workload.micro_batch_size),
-           say("accumulation {}", chosen.workload.gradient_accumulation_steps));
-  }
-
-  function strategies(doc) {
-    const section = at("strategies");
-    section.querySelector(".about").textContent =
-      say("Each ZeRO stage with each offload, with the fastest way to make the batch; GPU memory in all, at the peak.");
-    const line = (cells, kind) => {
-      const row = element("tr");
-      row.append(...cells.map((cell) => element(kind, cell)));
-      return row;
-    };
-    const head = line([say("strategy"), say("fits"), say("GPU GiB"), say("host GiB"), say("tokens/s per GPU"),
-                       say("micro-batch")], "th");
-    for (const cell of head.children) cell.scope = "col";
-    section.querySelector("thead").replaceChildren(head);
-    section.querySelector("tbody").replaceChildren(...doc.strategies.map((one) => {
-      const row = line([one.name, one.host_to_have_bytes ? say("yes, if a node has {} of host memory", gib(one.host_to_have_bytes))
-                          : say(one.fits ? "yes" : "no"), (one.gpu_bytes / 2 ** 30).toFixed(1),
-                        (one.host_bytes / 2 ** 30).toFixed(1), count(one.tokens_per_second_per_gpu),
-                        one.micro_batch_size + " x " + one.gradient_accumulation_steps], "td");
-      if (!one.fits) row.className = "no";
-      if (doc.chosen && one.name === doc.chosen.name) row.className = "chosen";
-      return row;
-    }));
-    section.hidden = false;
-  }
-
-  function config(doc) {
-    const section = at("config-section");
-    section.hidden = !doc.chosen;
-    if (!doc.chosen) return;
-    section.querySelector("pre").textContent = JSON.stringify(doc.chosen.ds_config, null, 2);
-    at("copied").textContent = "";
-    at("trainer").textContent = doc.chosen.launch ? say("Start it with: {}", doc.chosen.launch) : "";
-  }
-
-  function assumptions(doc) {
-    const lines = [...doc.warnings.map((text) => say("Warning: {}", text)),
-                   ...doc.assumptions.map((text) => say("Assumed: {}", text))];
-    at("assumed").querySelector("ul").replaceChildren(...lines.map((line) => element("li", line)));
-    at("assumed").hidden = lines.length === 0;
-  }
-
-  const aboutOf = (doc) => ({
-    tradeoff: () => say("Triangles are the ZeRO strategies as they come; the line is the front: nothing else that was simulated is as fast with as little memory."),
-    stages: () => say("At the peak of a run, by category."),
-    memory: () => doc.memory_timeline && say("The chosen configuration; of several micro-steps the last one, and the optimizer's step. Fragmentation is what PyTorch's allocator keeps and nothing uses."),
-    streams: () => doc.stream_timeline && say("The same time, stream by stream. Tasks of one layer in a row are one bar."),
-    "knobs-memory": () => doc.sensitivity.length > 0 && say("One key of the chosen configuration moved, the step simulated again. Red: it does not fit then."),
-    "knobs-time": () => doc.sensitivity.length > 0 && say("The same moves, those that change the speed most."),
-  });
 
   // A command of the question. Returns nothing when another question was asked meanwhile; throws what the program says
   // of a question that it does not understand.
@@ -165,18 +88,10 @@
     return got;
   }
 
-  async function fitted(mine, planner, flags) {
-    const { words, files } = shown;
-    const got = await answerOf(mine, planner, ["fit", ...words, ...flags], files);
-    if (got === null) return false;
-    const doc = zeroplanAnswer.documentOf(JSON.parse(got.out), { model: words[0], cluster: words[1] });
-    shown.document = doc;
-    answer(doc);
-    strategies(doc);
-    config(doc);
-    assumptions(doc);
-    show(aboutOf(doc), doc);
-    return true;
+  // Of a question its report, without a search; null as answerOf().
+  async function reportOf(mine, planner, { words, files }, flags) {
+    const got = await answerOf(mine, planner, ["report", ...words, "--no-search", ...flags], files);
+    return got && JSON.parse(got.out);
   }
 
   async function plan() {
@@ -186,33 +101,40 @@
     for (const planner of [full, slow, ...(quick.busy ? [quick] : [])]) planner.stop();
     searching(false);
     at("searched").textContent = "";
-    at("search").querySelector("pre").hidden = true;
     at("result").setAttribute("aria-busy", "true");
     delete at("result").dataset.done;
     try {
-      const { words, files } = commandOf(said());
-      shown = { words, files, document: null };
-      at("line").textContent = lineOf("fit", words);
-      history.replaceState(null, "", "#" + linkOf(said()));
-      if (!await fitted(mine, quick, ["--quick"])) return;
+      shown = { ...commandOf(said()), document: null };
+      at("line").textContent = lineOf("fit", shown.words);
+      history.replaceState(null, "", "#" + link());
+      const first = await reportOf(mine, quick, shown, ["--quick"]);
+      if (!first) return;
       problem("");
-      at("search").hidden = false;
+      present(first);
       at("result").setAttribute("aria-busy", "false");
       at("result").dataset.done = "quick";
-      const first = passed();
+      const quickly = passed();
+      at("about-question").textContent += " – " + say("a first answer, in {} s; all strategies are being simulated", quickly);
       names().catch(() => {}); // a question that comes meanwhile asks for them again
-      at("took").textContent = say("A first answer, in {} s: the strategies that offload least, by formulas; the best of them simulated. All are being simulated.", first);
-      const detailed = details(mine, words, files).catch((error) => error);
-      if (!await fitted(mine, full, [])) return;
-      at("took").textContent = say("First answer in {} s; all strategies simulated in {} s.", first, passed());
+      const details = reportOf(mine, slow, shown, []).catch((error) => error);
+      const all = await reportOf(mine, full, shown, ["--brief"]);
+      if (!all) return;
+      present(all);
+      const took = say("first answer in {} s, all strategies simulated in {} s", quickly, passed());
+      at("about-question").textContent += " – " + took;
       at("result").dataset.done = "full";
-      const doc = await detailed;
-      if (mine !== asked || doc === null) return;
-      if (doc instanceof Error) at("took").textContent += " " + say("No plots of the step: {}", doc.message);
-      else withDetails(doc);
+      await answerKept(mine);
+      const doc = await details;
+      if (mine !== asked || !doc) return;
+      if (doc instanceof Error) throw doc;
+      present(doc);
+      at("about-question").textContent += " – " + took;
+      at("result").dataset.done = "details";
     } catch (error) {
       if (mine !== asked) return;
-      clear();
+      at("shown").hidden = true;
+      at("title").textContent = say("The answer");
+      at("about-question").textContent = "";
       at("answer").className = "no";
       const open = error instanceof zeroplanQuestion.OpenQuote;
       at("answer").textContent = error.refused || open ? say("No answer: the question is not understood.") : say("No answer.");
@@ -222,19 +144,34 @@
     }
   }
 
-  // What is simulated beside the answer: the step's timeline, and each knob moved. Null where nothing fits.
-  async function details(mine, words, files) {
-    const got = await answerOf(mine, slow, ["report", ...words, "--no-search"], files);
-    return got && got.code === 0 ? JSON.parse(got.out) : null;
+  // --- what the answer is compared with
+
+  // Of those that came with a link, one after another; one that has no answer is not compared.
+  async function answerKept(mine) {
+    for (const one of kept.filter((other) => !other.row)) {
+      const question = commandOf(one.question);
+      const doc = await reportOf(mine, full, question, ["--brief"]).catch(() => null);
+      if (mine !== asked) return;
+      if (!doc) continue;
+      one.row = zeroplanAnswer.rowOf(doc, question.words.join(" "));
+      present(shown.document);
+    }
   }
 
-  function withDetails(doc) {
-    const all = { ...shown.document, memory_timeline: doc.memory_timeline, stream_timeline: doc.stream_timeline,
-                  sensitivity: doc.sensitivity, chosen: { ...shown.document.chosen, launch: doc.chosen.launch } };
-    shown.document = all;
-    config(all);
-    show(aboutOf(all), all);
-    at("result").dataset.done = "details";
+  function keep() {
+    const question = said(), mine = linkOf(question);
+    if (!shown.document || kept.some((one) => one.link === mine)) return;
+    kept.push({ question, link: mine, row: zeroplanAnswer.rowOf(shown.document, shown.words.join(" ")) });
+    history.replaceState(null, "", "#" + link());
+    at("linked").textContent = say("kept: ask another question, and both are compared below");
+    at("drop").hidden = false;
+  }
+
+  function drop() {
+    kept = [];
+    history.replaceState(null, "", "#" + link());
+    at("linked").textContent = "";
+    present(shown.document);
   }
 
   // --- the search
@@ -251,10 +188,9 @@
     at("searched").textContent = say("Searching; the page can be used meanwhile.");
     try {
       const got = await answerOf(mine, slow, ["report", ...shown.words], shown.files);
-      const doc = got && got.code === 0 ? JSON.parse(got.out) : null;
       if (mine !== asked) return;
       searching(false);
-      if (doc) found(doc);
+      if (got && got.code === 0) found(JSON.parse(got.out));
       else at("searched").textContent = say("Nothing was found that fits.");
     } catch (error) {
       searching(false);
@@ -263,15 +199,10 @@
   }
 
   function found(doc) {
-    const speed = doc.chosen.result.step.tokens_per_second_per_gpu;
     const before = shown.document.chosen && shown.document.chosen.result.step.tokens_per_second_per_gpu;
-    at("searched").textContent = say("{}: {} tokens/s per GPU, {} of GPU memory; {} simulations.", doc.chosen.name, count(speed),
-                                     gib(doc.chosen.result.gpu.peak_total_bytes), count(doc.search.evaluated))
-      + (before ? " " + say("Against the answer above: {} %.", (100 * (speed / before - 1)).toFixed(1)) : "");
-    const pre = at("search").querySelector("pre");
-    pre.textContent = JSON.stringify(doc.chosen.ds_config, null, 2);
-    pre.hidden = false;
-    show(aboutOf(doc), doc);
+    present(doc);
+    at("searched").textContent = say("All that stands above is of the search: {} simulations.", count(doc.search.evaluated))
+      + (before ? " " + say("Against the answer before: {} %.", (100 * (doc.chosen.result.step.tokens_per_second_per_gpu / before - 1)).toFixed(1)) : "");
   }
 
   // --- a file or a log
@@ -285,7 +216,7 @@
     }
     at("checked").textContent = say("Checking…");
     try {
-      const { words, files } = commandOf(said());
+      const { words, files } = commandOf(said(), false);
       const [model, cluster, ...rest] = words;
       const got = await quick.run([...command, "--model", model, "--cluster", cluster, ...rest, ...inLanguage],
                                   { ...files, [file]: text });
@@ -322,21 +253,12 @@
   });
   at("link").addEventListener("click", () => {
     history.replaceState(null, "", address());
-    at("line").textContent = address();
-    copied(address(), at("linked"), at("line"));
+    at("address").textContent = address();
+    at("address").hidden = false;
+    copy(address(), at("linked"), at("address"));
   });
-  at("copy").addEventListener("click", () => {
-    const pre = at("config-section").querySelector("pre");
-    copied(pre.textContent, at("copied"), pre);
-  });
-  at("save").addEventListener("click", () => {
-    const made = element("a");
-    made.href = URL.createObjectURL(new Blob([at("config-section").querySelector("pre").textContent + "\n"],
-                                             { type: "application/json" }));
-    made.download = "ds_config.json";
-    made.click();
-    URL.revokeObjectURL(made.href);
-  });
+  at("keep").addEventListener("click", keep);
+  at("drop").addEventListener("click", drop);
   at("config-file").addEventListener("change", () => takeFile(at("config-file"), at("config")));
   at("text-file").addEventListener("change", () => takeFile(at("text-file"), at("text")));
   at("search-start").addEventListener("click", search);
@@ -350,12 +272,13 @@
   at("explain-log").addEventListener("click", () => check(["explain", "train.log"], "train.log"));
   addEventListener("hashchange", () => {
     const question = questionOf(location.hash);
-    if (question && linkOf(question) !== linkOf(said())) {
-      fill(question);
-      plan();
-    }
+    if (question && linkOf(question) !== linkOf(said())) take(location.hash);
   });
 
-  fill(questionOf(location.hash) ?? zeroplanQuestion.asked({}));
-  plan();
+  function take(hash) {
+    fill(questionOf(hash) ?? zeroplanQuestion.asked({}));
+    kept = comparedOf(hash).map((question) => ({ question, link: linkOf(question), row: null }));
+    plan();
+  }
+  take(location.hash);
 }

@@ -22,6 +22,8 @@ const zeroplanQuestion = (() => {
     ckpt: { value: "", flag: "--ckpt" },
     host: { value: "", flag: "--host-memory" },
     network: { value: "", flag: "--network" },
+    tokens: { value: "", flag: "--tokens", costs: true }, // lint and explain ask for no costs
+    price: { value: "", flag: "--price", costs: true },
     flags: { value: "" }, // more of them, as they are typed
   };
   const names = Object.keys(fields);
@@ -65,11 +67,11 @@ const zeroplanQuestion = (() => {
   }
 
   // What stands behind the command's name: `zeroplan fit WORDS`; and the files that the words name.
-  function commandOf(some) {
+  function commandOf(some, costs = true) {
     const q = asked(some);
     const words = [q.config === "" ? q.model : configFile, clusterOf(q)];
     for (const name of names) {
-      if (fields[name].flag && q[name] !== "") words.push(fields[name].flag, q[name]);
+      if (fields[name].flag && q[name] !== "" && (costs || !fields[name].costs)) words.push(fields[name].flag, q[name]);
     }
     words.push(...methodWords(q), ...shellWords(q.flags));
     return { words, files: q.config === "" ? {} : { [configFile]: q.config } };
@@ -97,6 +99,10 @@ const zeroplanQuestion = (() => {
     return known.length === 0 ? null : asked(Object.fromEntries(known.map((name) => [name, said.get(name)])));
   }
 
-  return { OpenQuote, fields, asked, commandOf, lineOf, linkOf, questionOf, shellWords };
+  // Questions that a link compares with: "model=7B&vs=model%3D13B".
+  const comparedOf = (link) =>
+    new URLSearchParams(link.replace(/^[#?]/, "")).getAll("vs").map(questionOf).filter(Boolean);
+
+  return { OpenQuote, fields, asked, commandOf, comparedOf, lineOf, linkOf, questionOf, shellWords };
 })();
 if (typeof module !== "undefined") module.exports = zeroplanQuestion;

@@ -65,8 +65,13 @@ class Comparison {
   Comparison(const Scenario& scenario,
              const Prepared& prepared,
              const std::vector<ReleaseSet>& sets,
-             const PredictOptions& options)
-      : scenario_(scenario), prepared_(prepared), sets_(sets), options_(options) {
+             const PredictOptions& options,
+             const ShareDone& on_progress)
+      : scenario_(scenario),
+        prepared_(prepared),
+        sets_(sets),
+        options_(options),
+        on_progress_(on_progress) {
     const ExplicitValue* said = scenario.find(ScenarioKey::ds_config);
     if (prepared_.ds_config == nullptr && said != nullptr) {
       DsConfig config = read_ds_config_of(*said);
@@ -87,11 +92,13 @@ class Comparison {
       for (Difference& difference : found) jobs.push_back({i, std::move(difference)});
     }
     std::vector<std::optional<StepResult>> results(jobs.size());
+    PiecesDone done(on_progress_, jobs.size());
     parallel_for(jobs.size(), machine_threads(), [&](std::size_t j) {
       const ReleaseSet& releases = compared[jobs[j].set].releases;
       missing_.attempt_or_refuse(
           phrase("{} without \"{}\"", label(releases), words_of(jobs[j].without)),
           [&] { results[j] = played(plan_of(releases, jobs[j].without)); });
+      done.add();
     });
     for (std::size_t j = 0; j < jobs.size(); ++j) {
       ComparedSet& set = compared[jobs[j].set];
@@ -183,6 +190,7 @@ class Comparison {
   Prepared prepared_;
   const std::vector<ReleaseSet>& sets_;
   const PredictOptions& options_;
+  const ShareDone& on_progress_;
   simulator::SimulationMemo memo_;
   MissingRows missing_;
 };
@@ -229,8 +237,9 @@ std::vector<ReleaseSet> usual_release_sets() {
 ComparedVersions compare_versions(const Scenario& scenario,
                                   const Prepared& prepared,
                                   const std::vector<ReleaseSet>& sets,
-                                  const PredictOptions& options) {
-  return Comparison(scenario, prepared, sets, options).answer();
+                                  const PredictOptions& options,
+                                  const ShareDone& on_progress) {
+  return Comparison(scenario, prepared, sets, options, on_progress).answer();
 }
 
 }  // namespace zeroplan::tuner

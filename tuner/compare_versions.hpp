@@ -16,6 +16,7 @@
 #include "model/plan/software_sets.hpp"
 #include "model/predict/predict.hpp"
 #include "model/releases.hpp"
+#include "tuner/deadline.hpp"
 
 namespace zeroplan::tuner {
 
@@ -75,6 +76,7 @@ struct ComparedVersions {
 ComparedVersions compare_versions(const Scenario& scenario,
                                   const Prepared& prepared,
                                   const std::vector<ReleaseSet>& sets,
-                                  const PredictOptions& options);
+                                  const PredictOptions& options,
+                                  const ShareDone& on_progress = {});
 
 }  // namespace zeroplan::tuner

@@ -1,12 +1,32 @@
-// Until when something may be looked for: a time, or Ctrl-C.
+// Until when something may be looked for, a time or Ctrl-C; and how far that is.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <functional>
 #include <limits>
 
 namespace zeroplan::tuner {
+
+// Told how much of a long answer is there, 0 to 1; from any thread.
+using ShareDone = std::function<void(double)>;
+
+// Pieces of work of a known number, as threads finish them.
+class PiecesDone {
+ public:
+  PiecesDone(const ShareDone& told, std::size_t pieces) : told_(told), pieces_(pieces) {}
+  void add() {
+    const std::size_t done = ++done_;
+    if (told_) told_(static_cast<double>(done) / static_cast<double>(pieces_));
+  }
+
+ private:
+  const ShareDone& told_;
+  std::size_t pieces_;
+  std::atomic<std::size_t> done_{0};
+};
 
 class Deadline {
  public:

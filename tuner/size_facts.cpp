@@ -150,7 +150,9 @@ std::vector<SizeFact> vocabulary_facts(const RunSize& run, const SizeQuestion& q
     if (std::find(seen.begin(), seen.end(), shape.vocabulary) != seen.end()) continue;
     seen.push_back(shape.vocabulary);
     const auto models =
-        std::ranges::count(known_shapes(), shape.vocabulary, &KnownShape::vocabulary);
+        std::count_if(known_shapes().begin(), known_shapes().end(), [&](const KnownShape& known) {
+          return known.vocabulary == shape.vocabulary;
+        });
     for (const Width& width : kWidths) {
       const std::int64_t a_token = shape.vocabulary * width.bytes;
       constexpr std::int64_t kStep = 256;

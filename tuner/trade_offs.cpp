@@ -61,7 +61,7 @@ class FrontSearch {
 
   TradeOffs run(int ceilings, const FrontCounts& counts) {
     all_.search = look(kFirstShare);
-    if (!all_.search.best) return finish();
+    if (!all_.search.best || counts.most == 0) return finish();
     one_.patience = std::min(one_.patience, counts.patience);
     one_.most_evaluated = std::min(one_.most_evaluated, counts.most);
     // The least of all: where the front ends.

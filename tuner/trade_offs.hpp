@@ -29,7 +29,8 @@ struct TradeOffs {
   bool counted_out = false;         // one ended at its count of simulations, before all was proven
 };
 
-// How many simulations the searches behind the first get, each: the front needs no proof.
+// How many simulations the searches behind the first get, each: the front needs no proof. None
+// is searched for where `most` is 0.
 struct FrontCounts {
   std::int64_t patience = std::numeric_limits<std::int64_t>::max();
   std::int64_t most = std::numeric_limits<std::int64_t>::max();

@@ -218,10 +218,12 @@ Plan Variations::plan(const Variation& variation) const {
   Strategy strategy = strategy_of(base_);
   bool changes_strategy = false;
   bool changes_model = false;
+  bool changes_cluster = false;
   for (const Change& change : variation.changes) {
     if (const ScenarioKey* key = std::get_if<ScenarioKey>(&change.key)) {
       scenario.set(*key, change.value, kVariation);
       changes_model = changes_model || *key == ScenarioKey::model;
+      changes_cluster = changes_cluster || *key == ScenarioKey::cluster;
       if (!is_batch(*key)) continue;
       scenario.unset(ScenarioKey::global_batch_size);
       // What the file fixed is said by the workload now.
@@ -247,10 +249,11 @@ Plan Variations::plan(const Variation& variation) const {
   }
   if (changes_strategy) set_devices(strategy, config);
   Prepared prepared = prepared_;
-  if (changes_model) {
+  if (changes_model || changes_cluster) {
     const Prepared other = prepare(scenario);
     prepared.model = other.model;
     prepared.model_with_fused_experts = other.model_with_fused_experts;
+    if (changes_cluster) prepared.cluster = other.cluster;
   }
   prepared.ds_config = std::make_shared<const DsConfig>(std::move(config));
   if (variation.nodes || variation.host_memory) {

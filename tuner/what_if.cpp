@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/hardware/cluster.hpp"
 #include "tuner/headroom.hpp"
 
 namespace zeroplan::tuner {
@@ -25,6 +26,7 @@ class Assumed {
  public:
   Assumed(const Plan& plan, const Scenario& asked) : plan_(plan), asked_(asked) {
     add_host_memory();
+    add_links();
     add_lengths();
     add_release();
     add_attention();
@@ -46,6 +48,33 @@ class Assumed {
     const Bytes half = node.host_memory.value / 2;
     add(phrase("a node has half the host memory that was assumed, {:.0f} GiB", half.gib()),
         {{}, std::nullopt, half});
+  }
+
+  // How the GPUs of a node reach each other: an SXM board's NVLink may be PCIe cards, a slot's 16
+  // lanes may be 8.
+  void add_links() {
+    const Cluster& cluster = plan_.cluster;
+    const ExplicitValue* asked = asked_.find(ScenarioKey::cluster);
+    const bool has_links =
+        cluster.gpus_per_node() > 1 && !cluster.gpu.is_cpu() && !cluster.gpu.shares_host_memory();
+    if (!has_links || asked == nullptr || cluster.gpu.form == FormFactor::superchip) return;
+    const Json said = cluster_document(asked->value, asked->origin.file, asked->origin.pointer);
+    if (said.find("intra_node") != nullptr || said.find("machine") != nullptr) return;
+    const bool nvlink = cluster.node.intra_node.kind == LinkKind::nvlink;
+    const BytesPerSecond to_host = cluster.node.pcie_bandwidth.value;
+    const BytesPerSecond rate = nvlink ? to_host : to_host / 2.0;
+    const bool peers = cluster.gpu.pcie_peer_to_peer;
+    Json slower = to_json(cluster);
+    slower["pcie_bandwidth"] = rate.value();
+    slower["intra_node"] = Json::object(
+        {{"link", name(kLinkKindNames, LinkKind::pcie)},
+         {"bandwidth", rate.value()},
+         {"topology", name(kTopologyNames, peers ? Topology::pcie : Topology::pcie_no_p2p)}});
+    const double gigabytes = rate.value() / 1e9;
+    add(nvlink ? phrase("PCIe alone joins the GPUs of a node, {:.1f} GB/s each, and no NVLink",
+                        gigabytes)
+               : phrase("a GPU has half the PCIe lanes that were assumed, {:.1f} GB/s", gigabytes),
+        {{{ScenarioKey::cluster, std::move(slower)}}});
   }
 
   // As in most collections of chats: half as long in the mean, and as spread.
@@ -84,14 +113,18 @@ class Assumed {
 
 }  // namespace
 
-SizeGrid size_grid(const Variations& variations,
-                   const PredictOptions& options,
-                   const Deadline& deadline) {
-  const Plan& plan = variations.base();
+SizeGrid grid_around(const Plan& plan) {
   SizeGrid grid;
   grid.sequence_lengths =
       around(plan.workload.sequence_length, kShortestSequence, sequence_limit(*plan.model));
   grid.micro_batch_sizes = around(plan.workload.micro_batch_size, 1, most_micro_batch(*plan.model));
+  return grid;
+}
+
+void simulate_cells(const Variations& variations,
+                    const PredictOptions& options,
+                    const Deadline& deadline,
+                    SizeGrid& grid) {
   std::vector<Variation> cells;
   for (const std::int64_t tokens : grid.sequence_lengths) {
     for (const std::int64_t sequences : grid.micro_batch_sizes) {
@@ -100,7 +133,6 @@ SizeGrid size_grid(const Variations& variations,
     }
   }
   grid.cells = variations.simulate_all(cells, options, deadline);
-  return grid;
 }
 
 std::vector<AssumptionMove> if_assumed_wrongly(const Variations& variations,

@@ -20,18 +20,22 @@ struct SizeGrid {
   std::vector<VariedResult> cells;              // by length, then by micro-batch
 };
 
-SizeGrid size_grid(const Variations& variations,
-                   const PredictOptions& options,
-                   const Deadline& deadline = Deadline());
+// Without its cells.
+SizeGrid grid_around(const Plan& plan);
+// The cells of the base's grid.
+void simulate_cells(const Variations& variations,
+                    const PredictOptions& options,
+                    const Deadline& deadline,
+                    SizeGrid& grid);
 
 struct AssumptionMove {
   Phrase instead;  // "a node has half the host memory, 31 GiB"
   VariedResult outcome;
 };
 
-// `asked`: what was said, where `variations` have every key. The host's memory, the network between
-// nodes, the lengths of samples, the release of transformers and the attention, as far as nobody
-// said them.
+// `asked`: what was said, where `variations` have every key. The host's memory, the links within a
+// node, the lengths of samples, the release of transformers and the attention, as far as nobody
+// said them. The network between nodes is in StepResult::at_network.
 std::vector<AssumptionMove> if_assumed_wrongly(const Variations& variations,
                                                const Scenario& asked,
                                                const PredictOptions& options,

@@ -102,12 +102,18 @@ Bytes memory_in_all(const Cluster& cluster) {
 class Chooser {
  public:
   Chooser(const WhichQuestion& question, const PredictOptions& options)
-      : question_(question), options_(options), tokens_(question.cost.tokens.value_or(1e9)) {}
+      : question_(question),
+        options_(options),
+        tokens_(question.cost.tokens.value_or(1e9)),
+        done_(question.on_progress, question.clusters.size() * (question.ask_all ? 2 : 4)) {}
 
   WhichAnswer run() {
     look();
     if (question_.ask_all) {
-      for (std::size_t i = 0; i < candidates_.size(); ++i) ask(i);
+      for (std::size_t i = 0; i < candidates_.size(); ++i) {
+        ask(i);
+        done_.add();
+      }
     } else {
       // Who is fast is cheap to rule out first: then the bounds of the others are tight.
       ask_by([](const Candidate& a, const Candidate& b) { return a.speed() > b.speed(); },
@@ -147,6 +153,7 @@ class Chooser {
       attempt(candidates_[i], [&] {
         candidates_[i].estimate = estimate(on_cluster(question_.scenario, clusters[i]), options_);
       });
+      done_.add();
     });
     // What every cluster refuses is wrong with the question.
     const bool all = std::all_of(candidates_.begin(), candidates_.end(), [](const Candidate& one) {
@@ -198,6 +205,7 @@ class Chooser {
     });
     for (const std::size_t i : order) {
       if (candidates_[i].is_open() && could(candidates_[i])) ask(i);
+      done_.add();
     }
   }
 
@@ -264,6 +272,7 @@ class Chooser {
   const WhichQuestion& question_;
   const PredictOptions& options_;
   double tokens_;
+  PiecesDone done_;  // estimates, then clusters that are asked or need not be
   std::vector<Candidate> candidates_;
   WhichAnswer answer_;
 };

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/phrase.hpp"
+#include "tuner/deadline.hpp"
 #include "tuner/fit.hpp"
 #include "tuner/training_cost.hpp"
 
@@ -31,6 +32,7 @@ struct WhichQuestion {
   std::vector<AskedCluster> clusters;
   CostQuestion cost;
   bool ask_all = false;  // not only the best few by the analytic estimate
+  ShareDone on_progress;
 };
 
 // One cluster on which something fits.

@@ -47,7 +47,8 @@ extern "C" {
 int zeroplan_run(int argc, const char* const* argv) {
   const Caught out(std::cout, texts().out);
   const Caught log(std::cerr, texts().log);
-  return zeroplan::run_command_line(argc, argv, zeroplan::DocumentSentences::of_the_reader);
+  return zeroplan::cli::run_command_line(
+      argc, argv, zeroplan::cli::DocumentSentences::of_the_reader);
 }
 
 const char* zeroplan_output() { return texts().out.c_str(); }

@@ -15,26 +15,36 @@ namespace {
 // Of the time limit; the sensitivity of the answer gets what is left.
 constexpr double kSearchShare = 0.75;
 
+void say(const ReportOptions& options, const Phrase& phase) {
+  if (options.on_phase) options.on_phase(phase);
+}
+
 // `question`: what the plan answers, and its alternatives.
 ChosenPlan in_detail(const tuner::Question& question,
                      tuner::StrategyResult row,
-                     const PredictOptions& options,
+                     const ReportOptions& how,
                      const tuner::Deadline& deadline) {
+  const PredictOptions& options = how.tune.search.limits.predict;
+  say(how, "still simulating what else is shown of the chosen configuration");
   ChosenPlan chosen;
   chosen.row = std::move(row);
   const Plan& plan = chosen.row.plan;
-  chosen.row.result = simulator::simulate(plan, {.predict = options});
-  if (simulator::is_simulated(plan))
+  if (!how.quick) chosen.row.result = simulator::simulate(plan, {.predict = options});
+  if (how.parts.step && simulator::is_simulated(plan))
     chosen.step = simulator::simulate_step(plan, chosen.row.result);
-  if (!deadline.over()) chosen.alternatives = tuner::why(question, chosen.row, options);
+  if (how.parts.answers && !deadline.over())
+    chosen.alternatives = tuner::why(question, chosen.row, options);
   if (Phrase missing = question.missing->sentence(); !missing.empty()) {
     chosen.row.result.warnings.push_back(std::move(missing));
   }
   const Json document = scenario_document(plan, question.scenario);
   const tuner::Variations variations(parse_scenario(document, "the chosen configuration"));
-  chosen.sizes = size_grid(variations, options, deadline);
-  chosen.if_wrong = if_assumed_wrongly(variations, question.scenario, options, deadline);
-  chosen.sensitivity = sensitivity(variations, options, deadline);
+  chosen.sizes = tuner::grid_around(variations.base());
+  if (how.parts.answers) {
+    simulate_cells(variations, options, deadline, chosen.sizes);
+    chosen.if_wrong = if_assumed_wrongly(variations, question.scenario, options, deadline);
+  }
+  if (how.parts.moves) chosen.sensitivity = sensitivity(variations, options, deadline);
   chosen.sensitivity_base = variations.base();
   return chosen;
 }
@@ -72,7 +82,7 @@ ReportData report_of_fit(const Scenario& scenario, const ReportOptions& options)
   const tuner::Deadline deadline(options.tune.search.seconds, options.tune.search.interrupted);
   data.cost = options.cost;
   data.searched = false;
-  data.fit = tuner::fit(scenario, predict);
+  data.fit = options.quick ? tuner::quick_fit(scenario, predict) : tuner::fit(scenario, predict);
   data.scenario = data.fit.needs.any() ? tuner::with_packages(scenario, data.fit.needs) : scenario;
   const std::vector<tuner::StrategyResult>& rows = data.fit.strategies;
   data.points = static_cast<std::int64_t>(rows.size());
@@ -81,7 +91,7 @@ ReportData report_of_fit(const Scenario& scenario, const ReportOptions& options)
   if (!data.fit.recommended) return data;
   const tuner::StrategyResult& best = rows[*data.fit.recommended];
   take_recommended(best, data);
-  data.chosen = in_detail(tuner::ask(data.scenario), best, predict, deadline);
+  data.chosen = in_detail(tuner::ask(data.scenario), best, options, deadline);
   return data;
 }
 
@@ -99,7 +109,7 @@ ComparedAnswer answer_compared(const ComparedQuestion& question, const PredictOp
 }
 
 ReportData searched_report(const Scenario& scenario, const ReportOptions& options) {
-  if (!options.searches) return report_of_fit(scenario, options);
+  if (!options.parts.search) return report_of_fit(scenario, options);
   ReportData data;
   data.scenario = scenario;
   data.objective = options.tune.objective;
@@ -117,11 +127,16 @@ ReportData searched_report(const Scenario& scenario, const ReportOptions& option
   const tuner::Deadline all(search.seconds, search.interrupted);
   search.seconds *= kSearchShare;
   constexpr tuner::FrontCounts kFront{12, 24};  // seven more searches make the page, not the answer
-  data.trade_offs = trade_offs(space, search, options.ceilings, kFront);
+  constexpr tuner::FrontCounts kNone{0, 0};
+  data.trade_offs =
+      trade_offs(space, search, options.ceilings, options.parts.front ? kFront : kNone);
   for (const tuner::Evaluated& item : data.trade_offs.points) {
     data.descriptions.push_back(space.describe(item.point));
   }
-  data.fit = tuner::fit(scenario, search.limits.predict);
+  if (options.parts.strategies || !data.trade_offs.search.best) {
+    say(options, "still simulating the strategies as they come");
+    data.fit = tuner::fit(scenario, search.limits.predict);
+  }
   if (!data.trade_offs.search.best && data.fit.needs.any() && !all.over()) {
     ReportOptions left = options;
     left.tune.search.seconds = all.left();
@@ -132,7 +147,7 @@ ReportData searched_report(const Scenario& scenario, const ReportOptions& option
     best.plan = space.plan(data.trade_offs.search.best->point);
     best.strategy = tuner::strategy_of(best.plan);
     const tuner::Question question = tuner::ask_of(best.plan, scenario);
-    data.chosen = in_detail(question, std::move(best), search.limits.predict, all);
+    data.chosen = in_detail(question, std::move(best), options, all);
   }
   return data;
 }
@@ -142,6 +157,7 @@ ReportData searched_report(const Scenario& scenario, const ReportOptions& option
 ReportData gather_report(const Scenario& scenario, const ReportOptions& options) {
   ReportData data = searched_report(scenario, options);
   for (const ComparedQuestion& question : options.compared) {
+    say(options, phrase("still simulating {}", question.flags));
     data.compared.push_back(answer_compared(question, options.tune.search.limits.predict));
   }
   return data;

@@ -2,6 +2,7 @@
 // are made of this and ask nothing else.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -56,10 +57,22 @@ struct ReportData {
   std::vector<ComparedAnswer> compared;
 };
 
+// What of a report is made. The page shows all, a picture one.
+struct ReportParts {
+  bool search = true;      // else what fit recommends is chosen
+  bool front = true;       // searches under falling ceilings of memory, besides the first
+  bool strategies = true;  // of fit
+  bool step = true;        // memory and streams through the chosen step
+  bool moves = true;       // each knob moved
+  bool answers = true;     // why, other sizes, assumptions that are wrong
+};
+
 struct ReportOptions {
   tuner::TuneOptions tune;  // of its objectives throughput and memory
   int ceilings = 6;         // searches for the front, besides the first
-  bool searches = true;  // false: the strategies of fit alone, and the one it recommends is chosen
+  bool quick = false;       // without a search: the first answer of fit, and nothing beside it
+  ReportParts parts;
+  std::function<void(const Phrase&)> on_phase;  // of a terminal: what is being done now
   tuner::CostQuestion cost;
   std::vector<ComparedQuestion> compared;
 };

@@ -15,6 +15,7 @@
 #include "model/hardware/cluster.hpp"
 #include "model/plan/plan.hpp"
 #include "model/predict/io_step_result.hpp"
+#include "tuner/fit_ranking.hpp"
 #include "tuner/kit/trainer_line.hpp"
 
 namespace zeroplan::cli {
@@ -166,9 +167,8 @@ Json trade_off_json(const ReportData& data, const Front& marked) {
   return list;
 }
 
-Json strategies_json(const tuner::FitAnswer& answer,
-                     const Front& marked,
-                     const Translation& words) {
+Json strategies_json(const ReportData& data, const Front& marked, const Translation& words) {
+  const tuner::FitAnswer& answer = data.fit;
   Json list = Json::array();
   for (std::size_t i = 0; i < answer.strategies.size(); ++i) {
     const tuner::StrategyResult& row = answer.strategies[i];
@@ -183,6 +183,7 @@ Json strategies_json(const tuner::FitAnswer& answer,
          {"micro_batch_size", row.plan.workload.micro_batch_size},
          {"gradient_accumulation_steps", row.plan.workload.gradient_accumulation_steps},
          {"front", marked.strategies.count(i) > 0},
+         {"chosen", !data.searched && answer.recommended == i},
          {"fits", result.fits},
          {"fit_probability", result.fit_probability},
          {"tokens_per_second_per_gpu", result.step.tokens_per_second_per_gpu},
@@ -313,25 +314,32 @@ Json training_json(const ReportData& data, const Translation& words) {
   return json;
 }
 
+// What the bars of a page are made of.
+Json shown_json(const tuner::StrategyResult& row, const std::string& name) {
+  const Node& node = row.plan.cluster.node;
+  return Json::object(
+      {{"name", name},
+       {"host_memory_stated", node.host_memory.confidence != Confidence::assumed},
+       {"nvme_capacity_bytes", node.nvme ? Json(node.nvme->capacity.value.count()) : Json()},
+       {"result", to_json(row.result)}});
+}
+
 Json chosen_json(const ReportData& data, const Translation& words) {
   const ChosenPlan& chosen = *data.chosen;
   const Plan& plan = chosen.row.plan;
   const Json document = scenario_document(plan, data.scenario);
-  const Node& node = plan.cluster.node;
   const Phrase name = phrase("{}, micro-batch {} x accumulation {}",
                              describe(chosen.row.strategy),
                              plan.workload.micro_batch_size,
                              plan.workload.gradient_accumulation_steps);
-  return Json::object(
-      {{"name", words.text(name)},
-       {"launch", launch_line(plan)},
-       {"batch", batch_json(plan)},
-       {"training", training_json(data, words)},
-       {"ds_config", emit(written_ds_config(plan))},
-       {"workload", *document.find("workload")},
-       {"host_memory_stated", node.host_memory.confidence != Confidence::assumed},
-       {"nvme_capacity_bytes", node.nvme ? Json(node.nvme->capacity.value.count()) : Json()},
-       {"result", to_json(chosen.row.result)}});
+  Json json = shown_json(chosen.row, words.text(name));
+  json["launch"] = launch_line(plan);
+  json["batch"] = batch_json(plan);
+  json["training"] = training_json(data, words);
+  json["ds_config"] = emit(written_ds_config(plan));
+  json["workload"] = *document.find("workload");
+  json["scenario"] = document;
+  return json;
 }
 
 Json remedies_json(const tuner::FitAnswer& answer, const Translation& words) {
@@ -356,7 +364,7 @@ Json to_json(const ReportData& data, const Translation& words) {
                                 {"chosen", Json()},
                                 {"memory_timeline", Json()},
                                 {"stream_timeline", Json()},
-                                {"strategies", strategies_json(data.fit, front, words)},
+                                {"strategies", strategies_json(data, front, words)},
                                 {"why", Json::array()},
                                 {"trust", Json()},
                                 {"sizes", Json()},
@@ -364,6 +372,7 @@ Json to_json(const ReportData& data, const Translation& words) {
                                 {"compared", Json::array()},
                                 {"sensitivity", Json::array()},
                                 {"with_expandable_segments", Json()},
+                                {"nearest", Json()},
                                 {"remedies", remedies_json(data.fit, words)}});
   const StepResult& result =
       data.chosen ? data.chosen->row.result : data.fit.strategies.front().result;
@@ -372,7 +381,11 @@ Json to_json(const ReportData& data, const Translation& words) {
   for (const ComparedAnswer& other : data.compared) {
     document["compared"].push_back(compared_json(data, other, words));
   }
-  if (!data.chosen) return document;
+  if (!data.chosen) {
+    const tuner::StrategyResult& nearest = tuner::nearest_of(data.fit.strategies);
+    document["nearest"] = shown_json(nearest, words.text(full_name(nearest)));
+    return document;
+  }
   document["chosen"] = chosen_json(data, words);
   document["why"] = alternatives_json(data.chosen->alternatives, data.chosen->row, words);
   document["trust"] = trust_json(data.chosen->row.plan, words);

@@ -63,23 +63,28 @@ struct Page {
   std::string_view html;
   std::string title;
   std::vector<std::string_view> plots;
-  std::string_view script;
+  std::vector<std::string_view> scripts;  // behind the shell
   Language language = Language::en;
 };
 
+std::string joined(const std::vector<std::string_view>& files) {
+  std::string text;
+  for (const std::string_view name : files) text += page_file(name);
+  return text;
+}
+
 std::string page(const Page& page, const Json& document) {
-  std::string plots;
-  for (const std::string_view name : page.plots) plots += page_file(name);
   return filled(page_file(page.html),
                 {{"TITLE", html_text(page.title)},
                  {"STYLE", std::string(page_file("page.css"))},
                  {"DOCUMENT", script_json(document)},
                  {"VEGA", std::string(find_file(kVega))},
-                 {"PLOTS", plots},
+                 {"PLOTS", joined(page.plots)},
                  {"TEXTS", script_json(page_texts(page.language))},
                  {"WORDS", std::string(page_file("words.js"))},
                  {"SHELL", std::string(page_file("shell.js"))},
-                 {"SCRIPT", std::string(page_file(page.script))}});
+                 {"ANSWER", std::string(page_file("answer.html"))},
+                 {"SCRIPT", joined(page.scripts)}});
 }
 
 }  // namespace
@@ -142,14 +147,15 @@ std::string script_json(const Json& document) {
 }
 
 std::string report_page(const Json& document, Language language) {
-  return page({"page.html", title_of(document), {"plots.js"}, "page.js", language}, document);
+  return page({"page.html", title_of(document), {"plots.js"}, {"answer.js", "page.js"}, language},
+              document);
 }
 
 std::string validation_page(const Json& document) {
   return page({"validation.html",
                "Predictions against measurements",
                {"plots.js", "scatter.js"},
-               "validation.js"},
+               {"validation.js"}},
               document);
 }
 

@@ -27,7 +27,7 @@ void refuse_search_flags(const Arguments& arguments) {
     if (!arguments.has(option)) continue;
     throw InputError({kCommandLine,
                       "--" + std::string(option),
-                      "no flag of a search beside --no-search",
+                      "no flag of a search beside --no-search or --quick",
                       "--" + std::string(option),
                       "leave one of the two out"});
   }
@@ -49,7 +49,7 @@ std::vector<ComparedQuestion> compared_of(const Arguments& arguments, const Scen
 
 }  // namespace
 
-ReportData report_data_of(const Arguments& arguments, Streams streams) {
+ReportData report_data_of(const Arguments& arguments, Streams streams, const ReportParts& parts) {
   const Scenario scenario = scenario_of(arguments);
   ReportOptions options;
   options.tune = tune_options_of(arguments, scenario, tuner::kReportCounts);
@@ -63,15 +63,23 @@ ReportData report_data_of(const Arguments& arguments, Streams streams) {
   }
   options.cost = cost_question_of(arguments);
   options.compared = compared_of(arguments, scenario);
-  options.searches = !arguments.has("no-search");
-  if (!options.searches) refuse_search_flags(arguments);
+  options.parts = parts;
+  options.quick = arguments.has("quick");
+  if (options.quick || arguments.has("brief")) {
+    options.parts.step = options.parts.moves = options.parts.answers = false;
+  }
+  if (arguments.has("no-search") || options.quick) {
+    refuse_search_flags(arguments);
+    options.parts.search = false;
+  }
   const Translation words(arguments.language);
   std::optional<InterruptGuard> guard;  // before the search there is nothing to keep
-  ProgressBar bar(streams.log);
+  Progress progress(streams.log, words.text("still reading the question"));
+  options.on_phase = [&](const Phrase& phase) { progress.show({}, words.text(phase)); };
   options.tune.search.interrupted = &InterruptGuard::flag();
-  options.tune.search.on_progress = [&](const tuner::SearchProgress& progress) {
+  options.tune.search.on_progress = [&](const tuner::SearchProgress& search) {
     if (!guard) guard.emplace();
-    show_progress(progress, bar, words);
+    show_progress(search, progress, words);
   };
   return gather_report(scenario, options);
 }

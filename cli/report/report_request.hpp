@@ -11,7 +11,9 @@
 namespace zeroplan::cli {
 
 // Asks tuner and simulator, with a progress bar. Throws InputError.
-ReportData report_data_of(const Arguments& arguments, Streams streams);
+ReportData report_data_of(const Arguments& arguments,
+                          Streams streams,
+                          const ReportParts& parts = {});
 
 // A few lines for standard output: yes or no, the chosen configuration, how it was found.
 Phrase report_text(const Json& document, const ReportData& data);

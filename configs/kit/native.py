@@ -6,6 +6,7 @@ import deepspeed
 import torch
 from common import build_model, data_of, read_scenario, steps_of_loop
 from measurement import Recorder
+from transformers.integrations import HfDeepSpeedConfig
 
 
 def explicit(arguments, ds_config, ranks):
@@ -45,8 +46,11 @@ def train(arguments, model_class, prepare=None):
     ranks = torch.distributed.get_world_size()
     ds_config = explicit(arguments, scenario["ds_config"], ranks)
     stage = ds_config.get("zero_optimization", {}).get("stage", 0)
-    with deepspeed.zero.Init(config_dict_or_path=ds_config, enabled=stage == 3):
-        model = build_model(arguments, scenario, model_class)
+    # transformers enters zero.Init by it while it lives, and gathers the weights that it draws or reads; in a zero.Init of
+    # ours it would draw into empty shards, and fail at an embedding's row of padding.
+    partitions = HfDeepSpeedConfig(ds_config) if stage == 3 else None
+    model = build_model(arguments, scenario, model_class)
+    del partitions
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = own_optimizer(workload, ds_config, parameters, arguments.learning_rate)
     engine, *_ = deepspeed.initialize(model=model, model_parameters=parameters, optimizer=optimizer, config=ds_config)

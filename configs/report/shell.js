@@ -133,7 +133,8 @@ const zeroplanPage = (() => {
 
   // What the page's own markup says, in the reader's language.
   document.documentElement.lang = say("en");
-  for (const one of document.querySelectorAll("h2, th, #copy")) one.textContent = say(one.textContent);
+  for (const one of document.querySelectorAll("[data-say], h2, th")) one.textContent = say(one.textContent);
+  for (const one of document.querySelectorAll("[aria-label]")) one.setAttribute("aria-label", say(one.getAttribute("aria-label")));
 
   const dark = matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", () => useTheme(dark.matches ? "dark" : "light"));

@@ -21,6 +21,7 @@
 #include "evidence/importers/megatron_lines.hpp"
 #include "evidence/importers/memory_snapshot_import.hpp"
 #include "evidence/importers/run_findings.hpp"
+#include "evidence/importers/step_lines.hpp"
 #include "evidence/importers/unpickle.hpp"
 #include "evidence/log_text.hpp"
 #include "evidence/oom_text.hpp"
@@ -56,6 +57,7 @@ constexpr auto kImporters = std::to_array<Importer>({
     {.format = "megatron-arguments",
      .what = "Megatron's printed arguments",
      .lines = megatron_argument_lines},
+    {.format = "zeroplan-steps", .what = "steps of the program itself", .lines = step_lines},
     {.format = "deepspeed-memory",
      .what = "DeepSpeed's see_memory_usage",
      .lines = deepspeed_memory_lines},

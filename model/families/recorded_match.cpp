@@ -52,8 +52,8 @@ std::optional<NotRecorded> other_rotary_of(const Values& values, const Json& rop
   const Json *said = values.said(key), *partial = rope.find("partial");
   if (said == nullptr || partial == nullptr || *said == *partial) return std::nullopt;
   const bool of_layers = partial->is_object();  // one share for each type of layers
-  if (of_layers && std::ranges::all_of(partial->members(),
-                                       [&](const auto& own) { return own.second == *said; })) {
+  const auto is_said = [&](const Json::Member& own) { return own.second == *said; };
+  if (of_layers && std::all_of(partial->members().begin(), partial->members().end(), is_said)) {
     return std::nullopt;
   }
   return NotRecorded{key, partial->dump()};
@@ -246,7 +246,7 @@ class Match {
       if (!fixed && document_.find("defaults")->find(key) == nullptr) continue;
       const auto size = values_.size(key);
       const bool recorded =
-          wide != nullptr && std::ranges::find(wide->items(), Json(key)) != wide->items().end();
+          wide != nullptr && std::count(wide->items().begin(), wide->items().end(), Json(key)) > 0;
       if (!size || (*size > kWidest) == recorded) continue;
       return NotRecorded{
           key, recorded ? phrase("more than {}", kWidest) : phrase("{} at most", kWidest)};

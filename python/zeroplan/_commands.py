@@ -196,6 +196,15 @@ def validate(measurements: Union[PathLike, Sequence[PathLike]], **flags: Any) ->
     return _answer(r.Validation, "validate", flags, files=measurements)
 
 
+def watch(log: str, **flags: "Unpack[Question]") -> r.Watched:
+    """How far a run is, and whether its memory grows, from its log's text. As `zeroplan watch --once`."""
+    with Words("watch") as words:
+        words.list.append("--once")
+        words.add_flags(question(None, None, None, dict(flags)))
+        words.add_files(words.file("train.log", log))
+        return decode(r.Watched, document(words.list, progress=False)[0])
+
+
 def report(
     model: Any = None,
     cluster: Any = None,

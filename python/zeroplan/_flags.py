@@ -130,6 +130,7 @@ class SimulateFlags(Question, total=False):
 
     checkpoint_bandwidth: Size
     """What the folder of checkpoints takes and gives a second, per node."""
+    estimate: bool
 
 
 class FitFlags(Question, total=False):
@@ -184,6 +185,10 @@ class ReportFlags(SearchFlags, total=False):
 
     no_search: bool
     """The strategies of `fit` alone."""
+    brief: bool
+    """The answer and the strategies, and nothing beside them."""
+    quick: bool
+    """The first answer of `fit(quick=True)`."""
     compare_with: str
     """Flags of other questions, several between semicolons: "--cluster 8xH100-80G; --method lora"."""
     tokens: Count

@@ -19,6 +19,8 @@ from ._runs import world_cluster
 from ._words import Words
 
 MEASURED_STEP = 3  # the first two make optimizer states and warm caches
+FIRST_LOOK = 16  # steps after which memory is looked at for growth, then after twice as many, and so on
+MOST_SAMPLES = 256  # of a run, evenly spaced: of more every other one is dropped
 
 GIB = 1 << 30
 
@@ -168,8 +170,50 @@ def _condition(step: r.Simulation) -> str:
     return f", if a node has {_gib(step.host_condition.enough_bytes)} of host memory"
 
 
+class Steps:
+    """What this rank held between steps, evenly spaced over the run, as lines that `zeroplan watch` reads."""
+
+    def __init__(self, total: Optional[int]) -> None:
+        self._total = total
+        self._stride = 1
+        self._samples: List[Dict[str, Any]] = []
+        self._last: Optional[float] = None
+
+    def add(self, step: int) -> bool:
+        """Whether there is something to measure. From the first step on: how many there are says what lies between."""
+        import torch
+
+        if not torch.cuda.is_available():
+            return False
+        if step % self._stride != 0:
+            return True
+        now = time.perf_counter()
+        sample: Dict[str, Any] = {"zeroplan_step": step}
+        if self._total is not None:
+            sample["steps"] = self._total
+        sample["allocated_bytes"] = torch.cuda.memory_allocated()
+        sample["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
+        sample["peak_reserved_bytes"] = torch.cuda.max_memory_reserved()
+        if self._last is not None:
+            sample["seconds"] = (now - self._last) / self._stride
+        self._last = now
+        self._samples.append(sample)
+        if len(self._samples) > MOST_SAMPLES:
+            self._stride *= 2
+            self._samples = [one for one in self._samples if one["zeroplan_step"] % self._stride == 0]
+        return True
+
+    def seconds(self) -> Optional[float]:
+        """Of a step, the median."""
+        times = sorted(one["seconds"] for one in self._samples if "seconds" in one)
+        return times[len(times) // 2] if times else None
+
+    def text(self) -> str:
+        return "".join(json.dumps(one) + "\n" for one in self._samples)
+
+
 class Watch:
-    """One run. `before()` predicts, `step()` after every optimizer step measures and compares."""
+    """One run. `before()` predicts, `step()` after every optimizer step measures and compares, `end()` sums up."""
 
     def __init__(
         self,
@@ -178,6 +222,7 @@ class Watch:
         *,
         on_misfit: str = "warn",
         measurements: Optional[str] = None,
+        total_steps: Optional[int] = None,
         say: Optional[Callable[[str], None]] = None,
     ) -> None:
         check_misfit(on_misfit)
@@ -191,6 +236,9 @@ class Watch:
         self._say = say if say is not None else lambda text: print(text, file=sys.stderr, flush=True)
         self._steps = 0
         self._began: Optional[float] = None
+        self._lines = Steps(total_steps)
+        self._growth: Optional[r.MemoryGrowth] = None
+        self._id = f"watched-{int(time.time())}"
 
     def before(self) -> Optional[r.Simulation]:
         """Says whether this run fits and what its peak will be. Raises DoesNotFit where that is wanted.
@@ -235,8 +283,14 @@ class Watch:
             self._began = time.perf_counter()
 
     def step(self) -> None:
-        """After every optimizer step; in the third it measures, compares, and appends the line."""
+        """After every optimizer step; in the third it measures, compares, and appends the line.
+
+        From then on it keeps what is held between steps, and says where that grows until the GPU is full.
+        """
         self._steps += 1
+        if rank() == 0 and self._lines.add(self._steps):
+            if self._steps >= FIRST_LOOK and self._steps & (self._steps - 1) == 0:
+                self._look_for_growth()
         if self._steps == MEASURED_STEP - 1 and self._began is None:
             self._synchronize()
             self._began = time.perf_counter()
@@ -253,6 +307,37 @@ class Watch:
             self._tell("zeroplan: no measurement is kept: lengths vary, and three steps show few of them")
         elif self._measurements is not None:
             self._append(self._measurements)
+
+    def end(self) -> None:
+        """Behind the last step, on every rank: the whole run beside its prediction, and its line for `validate`."""
+        if self.measured is None or self._steps < FIRST_LOOK:
+            return  # what was said after three steps is all there is
+        whole = self._measure()
+        if whole is None or rank() != 0:
+            return
+        self.measured = whole._replace(
+            static_allocated_bytes=self.measured.static_allocated_bytes, step_seconds=self._lines.seconds()
+        )
+        self._look_for_growth()
+        if self.prediction is not None:
+            self._tell(f"zeroplan: after {self._steps} steps, " + self._peaks(self.prediction, self.measured))
+        if self._measurements is not None and self.flags:
+            self._append(self._measurements, f"the whole run, {self._steps} steps")
+
+    def _look_for_growth(self) -> None:
+        """As `zeroplan watch` sees it."""
+        if self._read is not None and not self.flags:
+            return
+        try:
+            growth = _commands.watch(self._lines.text(), **self.flags).growth
+        except (InputError, ZeroplanError) as error:
+            self._tell(f"zeroplan: growth of memory is not looked for: {error}")
+            return
+        known, self._growth = self._growth, growth
+        if growth is None or (known is not None and abs(growth.bytes_a_step / known.bytes_a_step - 1) < 0.1):
+            return
+        text = f"zeroplan: memory grows by {growth.bytes_a_step / (1 << 20):.2f} MiB a step"
+        self._tell(text if growth.full_at_step is None else f"{text}: the GPU is full at step {growth.full_at_step}")
 
     def explain(self, error: BaseException) -> str:
         """What an out-of-memory error was, as `zeroplan explain` says it with what is known of this run."""
@@ -335,7 +420,23 @@ class Watch:
             lines.append(f"  what is off: {name}")
         return "\n".join(lines)
 
-    def _append(self, path: str) -> None:
+    @staticmethod
+    def _peaks(predicted: r.Simulation, measured: Measured) -> str:
+        gpu = predicted.gpu
+        parts = [
+            f"{name} {_gib(after)}, predicted {_gib(before)}{_error(before, after)}"
+            for name, before, after in (
+                ("peak allocated", gpu.peak_allocated_bytes, measured.peak_allocated_bytes),
+                ("reserved", gpu.peak_reserved_bytes, measured.peak_reserved_bytes),
+            )
+        ]
+        if measured.step_seconds is not None:
+            before = predicted.step.seconds
+            error = _error(before, measured.step_seconds)
+            parts.append(f"a step {measured.step_seconds:.3g} s, predicted {before:.3g} s{error}")
+        return "; ".join(parts)
+
+    def _append(self, path: str, notes: Optional[str] = None) -> None:
         assert self.measured is not None
         try:
             scenario = _commands.scenario(**self.flags)
@@ -350,7 +451,9 @@ class Watch:
         }
         if self.measured.step_seconds is not None:
             values["step_seconds"] = self.measured.step_seconds
-        line = {"id": f"watched-{int(time.time())}", "source": "watched", "scenario": scenario, "measured": values}
+        line = {"id": self._id, "source": "watched", "scenario": scenario, "measured": values}
+        if notes is not None:
+            line["notes"] = notes
         # One write of a whole line: several runs may append to one file.
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

@@ -80,7 +80,7 @@ class Words:
 
 
 # Switches of the commands: said or not said, without a value.
-_SWITCHES = frozenset({"all", "force", "no_search", "quick", "require_fit", "together", "time", "strict", "why"})
+_SWITCHES = frozenset({"all", "brief", "estimate", "force", "no_search", "quick", "require_fit", "together", "time", "strict", "why"})
 # {"stage": 3, "micro_batch_size": (1, 8), "offload": ["none", "cpu"]}: said once for each key.
 _REPEATED = frozenset({"fix", "search"})
 # Flags that name a file: lists go there.

@@ -70,6 +70,10 @@ class PlanCallback(WatchingCallback, Callback):
             self._steps = done
             self.watch.step()
 
+    def on_train_end(self, *_: Any) -> None:
+        if self.watch is not None:
+            self.watch.end()
+
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Explains an out-of-memory error; Lightning raises it behind this."""
         if self.watch is not None and type(exception).__name__ == "OutOfMemoryError":

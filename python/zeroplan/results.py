@@ -756,12 +756,31 @@ class Rehearsal(Result):
 
 
 @dataclass(frozen=True)
+class MemoryGrowth(Result):
+    """Memory that a step leaves behind."""
+
+    bytes_a_step: float = 0.0
+    full_at_step: Optional[int] = None
+    """The step in which the GPU would be full."""
+
+
+@dataclass(frozen=True)
+class Watched(Result):
+    """A run as its log shows it."""
+
+    steps_done: Optional[int] = None
+    growth: Optional[MemoryGrowth] = None
+
+
+@dataclass(frozen=True)
 class Report(Result):
     """The trade-offs of a model on a cluster, with the page that draws them."""
 
     fits: bool = False
     question: Dict[str, Any] = field(default_factory=dict)
     chosen: Optional[Dict[str, Any]] = None
+    nearest: Optional[Dict[str, Any]] = None
+    """What lacks least, where nothing fits."""
     trade_offs: List[Dict[str, Any]] = field(default_factory=list)
     strategies: List[Dict[str, Any]] = field(default_factory=list)
     why: List[Dict[str, Any]] = field(default_factory=list)

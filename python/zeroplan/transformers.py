@@ -47,7 +47,13 @@ class PlanCallback(WatchingCallback, TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         model = kwargs.get("model")
         flags = self._flags(args, model, kwargs.get("train_dataloader"))
-        self.watch = Watch(flags, model, on_misfit=self._on_misfit, measurements=self._measurements)
+        self.watch = Watch(
+            flags,
+            model,
+            on_misfit=self._on_misfit,
+            measurements=self._measurements,
+            total_steps=int(getattr(state, "max_steps", 0)) or None,
+        )
         self.watch.before()
         self._explain_what_ends_the_program()
 
@@ -60,6 +66,8 @@ class PlanCallback(WatchingCallback, TrainerCallback):
             self.watch.step()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.watch is not None:
+            self.watch.end()
         if self._hook is not None and sys.excepthook is self._hook:
             sys.excepthook = self._hook.before
         self._hook = None

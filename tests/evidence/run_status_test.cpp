@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "evidence/importers/run_summary.hpp"
 #include "tests/catch.hpp"
 #include "tests/evidence/import_support.hpp"
 
@@ -107,6 +108,29 @@ TEST_CASE("a run's status compares memory and step time with their prediction") 
   REQUIRE(beside.growth.has_value());
   // 50 GiB of 40 are in use already.
   CHECK(beside.growth->full_at_step == 200);
+}
+
+TEST_CASE("steps that a program measures itself say how far it is, and what each leaves behind") {
+  std::string lines;
+  for (std::int64_t step = 1; step <= 16; ++step) {
+    lines += fmt::format(
+        "{{\"zeroplan_step\": {}, \"steps\": 90, \"allocated_bytes\": {}, "
+        "\"peak_allocated_bytes\": {}, \"peak_reserved_bytes\": 7000000000, \"seconds\": 0.5}}\n",
+        step,
+        1'000'000'000 + step * 50'000'000,
+        5'000'000'000 + step * 50'000'000);
+  }
+  const evidence::RunFindings findings = findings_of(lines);
+  REQUIRE(findings.progress.has_value());
+  CHECK(findings.progress->done == 16);
+  CHECK(findings.progress->total == 90);
+  const auto growth = evidence::memory_growth(findings, nullptr);
+  REQUIRE(growth.has_value());
+  CHECK(growth->bytes_a_step == Approx(50e6));
+  const auto measured = evidence::measurement_of(findings, "run", "watch");
+  REQUIRE(measured.has_value());
+  CHECK(measured->measured.number(evidence::Metric::peak_allocated_bytes) == 5'800'000'000.0);
+  CHECK(measured->measured.number(evidence::Metric::step_seconds) == 0.5);
 }
 
 }  // namespace zeroplan::test

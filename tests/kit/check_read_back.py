@@ -55,7 +55,10 @@ KINDS = [
     ("native", LLAMA, "A100-80G", "--frontend native --ckpt full", "train_native.py"),
     ("native-eight-bits", LLAMA, "A100-80G", "--frontend native --optimizer adamw8bit", "train_native.py"),
     ("native-adafactor", LLAMA, "A100-80G", "--frontend native --optimizer adafactor", "train_native.py"),
+    ("native-sharded", LLAMA, "A100-80G", "--frontend native --zero 3", "train_native.py"),
     ("encoder", BERT, "A100-80G", "--frontend native", "train_bert.py"),
+    # Its words' embedding has a row for padding.
+    ("encoder-sharded", {**BERT, "pad_token_id": 0}, "A100-80G", "--frontend native --zero 3", "train_bert.py"),
     ("fsdp", WIDE, "A10", "--engine fsdp --ckpt full", "accelerate"),
     ("fsdp-adapters", LLAMA, "A100-80G", "--engine fsdp --method lora", "accelerate"),
     ("four-bits-fsdp", LLAMA, "A100-80G", "--engine fsdp --stage 2 --method qlora", "accelerate"),

@@ -72,7 +72,7 @@ def check_front(browser):
     capacity = browser.evaluate("JSON.parse(document.getElementById('document').textContent).question.capacity_bytes")
     check("the bar of GPU memory is as full as the GPU", abs(filled - result / capacity) < 0.01, str(filled))
     moved = browser.evaluate("""(() => {
-      const length = document.getElementById('length'), shown = document.querySelector('#sizes .shown'), texts = [shown.textContent];
+      const length = document.getElementById('try-length'), shown = document.querySelector('#sizes .shown'), texts = [shown.textContent];
       for (const at of [length.max, 0]) {
         length.value = at;
         length.dispatchEvent(new Event('input'));
@@ -86,7 +86,7 @@ def check_front(browser):
     compared = browser.evaluate("[...document.querySelectorAll('#compared tbody tr')].map((row) => row.textContent)")
     check("the page compares with other flags", len(compared) == 3 and compared[0].startswith("chosen")
           and compared[2].startswith("--cluster 3xTPU"), str(compared))
-    wrong = browser.evaluate("[...document.querySelectorAll('#assumed ul:last-of-type li')].map((one) => one.textContent)")
+    wrong = browser.evaluate("[...document.querySelectorAll('#assumed > ul li')].map((one) => one.textContent)")
     check("the page says what a wrong assumption changes", any(one.startswith("If ") for one in wrong), str(wrong))
     alternatives = browser.evaluate("document.querySelectorAll('#why li').length")
     check("the page says why not otherwise", alternatives >= 3, str(alternatives))
@@ -133,7 +133,7 @@ def check_keyboard(browser):
     browser.evaluate("document.getElementById('copy').focus()")
     press(browser, "Enter")
     browser.wait_for("document.getElementById('copied').textContent !== ''", 60)
-    written = browser.evaluate("JSON.parse(document.querySelector('#config pre').textContent)"
+    written = browser.evaluate("JSON.parse(document.querySelector('#ds-config pre').textContent)"
                                ".zero_optimization !== undefined")
     check("ds_config.json is there and the copy button answers", written)
 

@@ -21,6 +21,7 @@ from checks import check, check_fits_screen, check_quiet, failures, open_page, p
 QUESTIONS = [["qwen3-8b", "8xH100"], ["10B", "2x4xA800-80G"], ["llama-2-70b", "1xA100-40G", "--method", "qlora"],
              ["7B", "4xRTX4090-24G", "--seq", "4096", "--global-batch", "64", "--host-memory", "128G"]]
 LONGEST = 0.5  # s from a question to its answer
+SLIDER = 0.1  # s from a slider's move to what it shows
 LARGEST = 6e6  # bytes, as a server sends them
 LINT = '{\n  "zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}, "reduce_bucket_sise": 5e8}\n}\n'
 LOG = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.91 GiB. GPU 0 has a total capacity of 79.15 GiB of which "
@@ -63,7 +64,8 @@ def check_against_program(browser, program):
             with open(os.path.join(work, name), "w", encoding="utf-8") as file:
                 file.write(text)
         questions = [["fit", *words, *quick, "--json"] for words in QUESTIONS for quick in ([], ["--quick"])]
-        questions += [["report", *QUESTIONS[0], "--no-search", "--json"], ["models", "--json"], ["gpus", "--json"],
+        questions += [["report", *QUESTIONS[0], "--no-search", "--json"], ["report", *QUESTIONS[1], "--quick", "--json"],
+                      ["report", *QUESTIONS[2], "--no-search", "--brief", "--json"], ["models", "--json"], ["gpus", "--json"],
                       ["simulate", "7B", "8xA100-80G", "--json"], ["fit", "7B", "8xH1000", "--json"],
                       ["fit", "nobody", "8xH100", "--lang", "zh"], ["fit", *QUESTIONS[1], "--lang", "zh"],
                       ["lint", "ds_config.json", "--gpus", "8", "--lang", "en"],
@@ -84,19 +86,71 @@ def check_against_program(browser, program):
 def check_speed(browser):
     """Between a question and its answer, the planner loaded: the first one, and that of all strategies."""
     for words in QUESTIONS[:2]:
-        for flags, times in (["--quick"], 7), ([], 1):
+        for flags, times in (["--quick"], 7), (["--no-search", "--brief"], 1), (["--no-search"], 1):
             took = sorted(browser.evaluate(f"""(async () => {{
               const planner = globalThis.testPlanner ??= new zeroplanWorkers.Planner();
               const began = performance.now();
-              await planner.run({json.dumps(["fit", *words, *flags, "--json"])}, {{}});
+              await planner.run({json.dumps(["report", *words, *flags, "--json"])}, {{}});
               return (performance.now() - began) / 1000;
             }})()""", 600) for _ in range(times))
-            line = " ".join(["fit", *words, *flags])
+            line = " ".join(["report", *words, *flags])
             print(f"        {line}: {took[times // 2]:.3f} s in the median, {took[0]:.3f} to {took[-1]:.3f}")
-            if flags and os.getloadavg()[0] > os.cpu_count():
+            if flags == ["--quick"] and os.getloadavg()[0] > os.cpu_count():
                 print("SKIPPED: THE MACHINE IS BUSY, ITS TIMES ARE NOT THE PAGE'S", file=sys.stderr)
-            elif flags:
+            elif flags == ["--quick"]:
                 check(f"{line} takes less than {LONGEST} s", took[0] < LONGEST, f"{took[0]:.3f} s")
+
+
+def check_sliders(browser):
+    """They are answered by the planner, between what was simulated beforehand too, at once; and back where they were by
+    the same numbers as before."""
+    moved = browser.evaluate("""(async () => {
+      const length = document.getElementById('try-length'), batch = document.getElementById('try-batch');
+      const shown = document.querySelector('#sizes .shown'), home = [length.value, batch.value], rows = [];
+      const settled = (before) => new Promise((done) => {
+        const watch = new MutationObserver(() => { watch.disconnect(); done(); });
+        watch.observe(shown, { childList: true, characterData: true, subtree: true });
+        setTimeout(() => { watch.disconnect(); done(); }, 5000);
+      });
+      for (const [input, value] of [[length, +length.value + 1], [length, +length.value - 1], [length, 1], [batch, +batch.value + 1],
+                                    [length, length.max], [length, 0], [batch, 0], [length, home[0]], [batch, home[1]]]) {
+        input.value = value;
+        const began = performance.now(), wait = settled();
+        input.dispatchEvent(new Event('input'));
+        await wait;
+        rows.push([(performance.now() - began) / 1000, length.labels[0].textContent, batch.labels[0].textContent, shown.textContent]);
+      }
+      return rows;
+    })()""", 600)
+    took = sorted(row[0] for row in moved)
+    print(f"        a slider's answer: {took[len(took) // 2]:.3f} s in the median, {took[0]:.3f} to {took[-1]:.3f}")
+    check("the sliders' answers differ", len({row[3] for row in moved}) >= 5, str(moved))
+    bars = browser.evaluate("document.querySelector('#takes strong').textContent")
+    check("back where they were they show the answer above", bars in moved[-1][3], f"{bars}; {moved[-1][3]}")
+    if os.getloadavg()[0] > os.cpu_count():
+        print("SKIPPED: THE MACHINE IS BUSY, ITS TIMES ARE NOT THE PAGE'S", file=sys.stderr)
+    else:
+        check(f"a slider is answered within {SLIDER} s", took[-1] < SLIDER, str(took))
+
+
+def check_compared(browser, page):
+    """Two answers side by side, kept by the button and by the link."""
+    open_page(browser, page, "#model=7B&gpus=4")
+    wait_for_answer(browser, "full", "details")
+    browser.evaluate("document.getElementById('keep').click()")
+    type_in(browser, "method", "lora")
+    browser.wait_for("document.querySelectorAll('#compared tbody tr').length === 2 && !document.getElementById('compared').hidden", 600)
+    wait_for_answer(browser, "full", "details")
+    rows = "[...document.querySelectorAll('#compared tbody tr')].map((row) => row.textContent)"
+    kept = browser.evaluate(rows)
+    check("the answer stands beside the one that was kept", "--method lora" in kept[0] and "--method" not in kept[1], str(kept))
+    link = browser.evaluate("location.hash")
+    check("the link holds both", "vs=model%3D7B%26gpus%3D4" in link, link)
+    open_page(browser, page, link)
+    wait_for_answer(browser, "details")
+    check("who opens it sees the same", browser.evaluate(rows) == kept, f"{kept}; {browser.evaluate(rows)}")
+    browser.evaluate("document.getElementById('drop').click()")
+    check("and can drop it", browser.evaluate("document.getElementById('compared').hidden && !location.hash.includes('vs=')"))
 
 
 def check_size(page):
@@ -109,13 +163,18 @@ def check_size(page):
 
 def check_answer(browser):
     wait_for_answer(browser, "details")
-    print("        " + browser.evaluate("document.getElementById('took').textContent"))
-    answer = browser.evaluate("document.getElementById('answer').textContent")
-    check("the page answers", "yes, ZeRO-" in answer and "qwen3-8b on" in answer, answer)
+    print("        " + browser.evaluate("document.getElementById('about-question').textContent"))
+    answer = browser.evaluate("document.getElementById('title').textContent + ': ' + document.getElementById('answer').textContent")
+    check("the page answers", answer.startswith("qwen3-8b on 1x8xH100-80G-SXM: Yes: ZeRO-"), answer)
+    parts = browser.evaluate("document.querySelectorAll('#takes .bar')[0].children.length")
+    check("the bar of GPU memory has its parts", parts >= 5, str(parts))
+    for what, least in (("#why li", 4), ("#assumed > ul li", 3), ("#assumed details li", 5), ("#numbers dd", 4)):
+        found = browser.evaluate(f"document.querySelectorAll('{what}').length")
+        check(f"the page has {what}", found >= least, str(found))
     rows = browser.evaluate("document.querySelectorAll('#strategies tbody tr').length")
     check("the strategies stand in a table", rows >= 8, str(rows))
     check("one of them is marked", browser.evaluate("document.querySelectorAll('#strategies tr.chosen').length") == 1)
-    config = json.loads(browser.evaluate("document.querySelector('#config-section pre').textContent"))
+    config = json.loads(browser.evaluate("document.querySelector('#ds-config pre').textContent"))
     check("ds_config.json is there", "zero_optimization" in config, str(config))
     for plot in ["tradeoff", "stages", *DETAILS]:
         browser.wait_for(f"document.querySelector('[data-drawn=\"{plot}\"] svg') !== null", 600)
@@ -138,25 +197,27 @@ def type_in(browser, field, value):
 
 def check_form(browser, page):
     type_in(browser, "gpus", "4")
-    browser.wait_for("document.getElementById('answer').textContent.includes(' on 4xH100')", 600)
+    browser.wait_for("document.getElementById('title').textContent.includes(' on 1x4xH100')", 600)
     check("the link holds the question", "gpus=4" in browser.evaluate("location.hash"), browser.evaluate("location.hash"))
     type_in(browser, "model", "quen3-8b")
     browser.wait_for("!document.getElementById('problem').hidden", 600)
     said = browser.evaluate("document.getElementById('problem').textContent")
     check("an error has the program's words", "expected" in said and "qwen3-8b" in said, said)
-    check("no answer stands beside an error", browser.evaluate("document.getElementById('strategies').hidden"))
+    check("no answer stands beside an error", browser.evaluate("document.getElementById('shown').hidden"))
     open_page(browser, page, "#model=10B&nodes=2&gpus=4&gpu=A800-80G-SXM&seq=4096&method=lora")
     wait_for_answer(browser)
     filled = browser.evaluate("['model', 'nodes', 'gpus', 'gpu', 'seq', 'method'].map((id) => document.getElementById(id).value)")
     check("a link fills the form", filled == ["10B", "2", "4", "A800-80G-SXM", "4096", "lora"], str(filled))
     line = browser.evaluate("document.getElementById('line').textContent")
     check("the command line is shown", line == "zeroplan fit 10B 2x4xA800-80G-SXM --seq 4096 --method lora", line)
-    check("the answer is the link's", "10B on 2x4xA800" in browser.evaluate("document.getElementById('answer').textContent"))
+    check("the answer is the link's", "10B on 2x4xA800" in browser.evaluate("document.getElementById('title').textContent"))
     open_page(browser, page, "#model=llama-2-70b&gpus=1&gpu=RTX4090-24G")
     wait_for_answer(browser, "full")
     said = browser.evaluate("document.getElementById('answer').textContent")
-    check("a no is said", "no, nothing fits" in said, said)
-    check("what would fit is said", browser.evaluate("document.querySelectorAll('#remedies li').length") > 0)
+    remedies = browser.evaluate("document.querySelectorAll('#remedies li').length")
+    check("a no is said, and what would fit", said == "No: nothing fits." and remedies > 0, f"{said} {remedies}")
+    over = browser.evaluate("document.querySelector('#takes .bar i') !== null && document.getElementById('launch').hidden")
+    check("a bar of what comes nearest ends behind what there is", over)
 
 
 def check_files(browser, page):
@@ -180,7 +241,7 @@ def check_text(browser, page):
     open_page(browser, page)
     wait_for_answer(browser)
     type_in(browser, "config", json.dumps(config))
-    browser.wait_for("document.getElementById('answer').textContent.includes('config.json on')", 600)
+    browser.wait_for("document.getElementById('about-question').textContent.includes('M parameters')", 600)
     type_in(browser, "model", EVIL)
     type_in(browser, "config", "")
     browser.wait_for("!document.getElementById('problem').hidden", 600)
@@ -194,9 +255,10 @@ def check_keyboard(browser):
     for _ in range(45):
         press(browser, "Tab")
         reached.append(browser.evaluate("(document.activeElement.dataset || {}).drawn || document.activeElement.id"))
-    order = [one for one in reached if one in ("model", "nodes", "gpus", "gpu", "seq", "batch", "method", "link", "copy", "tradeoff")]
+    order = [one for one in reached if one in ("model", "nodes", "gpus", "gpu", "seq", "batch", "method", "link", "keep", "try-length", "try-batch", "tradeoff", "copy")]
     check("the keyboard goes through form, answer and plots in their order",
-          order[:10] == ["model", "nodes", "gpus", "gpu", "seq", "batch", "method", "link", "copy", "tradeoff"], str(reached))
+          order[:12] == ["model", "nodes", "gpus", "gpu", "seq", "batch", "method", "link", "keep", "try-length", "try-batch",
+                         "tradeoff"], str(reached))
     bare = browser.evaluate("""[...document.querySelectorAll('input, select, textarea, button, pre[tabindex], [role=region]')]
       .filter((one) => !(one.labels && one.labels.length) && !one.textContent.trim() && !one.ariaLabel).map((one) => one.id)""")
     check("everything to type in has a label", not bare, str(bare))
@@ -249,7 +311,7 @@ def check_chinese(browser, page, folder):
     browser.wait_for("document.querySelector('[data-drawn=\"knobs-time\"] svg') !== null", 600)
     check("the page says its language", browser.evaluate("document.documentElement.lang") == "zh")
     texts = shown_texts(browser)
-    typed = re.compile(r"zeroplan [a-z]+ ?|[\w.-]*[/_][\w./-]*|--[a-z-]+( \d+)?|[a-z-]+ [\w.]+ (?:→ [\w.]+|…)|[\w-]+==[\w.]+|train\.py|"
+    typed = re.compile(r"zeroplan [a-z]+(?: -o [a-z]+| --[a-z-]+ ?\d*)? ?|[\w.-]*[/_][\w./-]*|--[a-z-]+( \d+)?|[a-z-]+ [\w.]+ (?:→ [\w.]+|…)|[\w-]+==[\w.]+|train\.py|"
                        r"\b(?:tokens?|rank|logits|nvme|cpu|nvswitch|roce|torch(?:run)?|transformers|deepspeed|sdpa|embedding|inputs|stage|full|true|"
                        r"false|none|auto|selective|eager|flash|ratio|adamw?|lion|adafactor|sgd|adamw8bit|muon|config|json|qwen3|nvlink|zeroplan|reduce|min)\b")
     left = [text for text in texts if re.search(r"(?<![\w-])[a-z]{3,}(?![\w.-])", typed.sub(" ", text))]
@@ -276,10 +338,12 @@ def main():
         check_answer(browser)
         check_keyboard(browser)
         check_quiet(browser, page)
+        check_sliders(browser)
         check_speed(browser)
         if program:
             check_against_program(browser, program)
         check_form(browser, page)
+        check_compared(browser, page)
         check_files(browser, page)
         check_text(browser, page)
         check_looks(browser, page, folder)

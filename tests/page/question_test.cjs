@@ -1,11 +1,10 @@
-// The parts of the page that touch no document: the command line that a form makes, its link, the document of an answer.
+// The parts of the page that touch no document: the command line that a form makes, its link.
 //   node question_test.cjs ROOT
 "use strict";
 const assert = require("node:assert/strict");
 const { join } = require("node:path");
 const page = (name) => require(join(process.argv[2], "page", name));
-const { fields, asked, commandOf, lineOf, linkOf, questionOf, shellWords } = page("question.js");
-const answer = page("answer.js");
+const { fields, asked, commandOf, comparedOf, lineOf, linkOf, questionOf, shellWords } = page("question.js");
 
 let count = 0;
 function test(name, body) {
@@ -72,32 +71,18 @@ test("a link holds the question, and nothing that nobody said", () => {
   assert.ok(!("other" in questionOf("#model=7B&other=1")));
 });
 
-const row = (name, fits, bytes, speed) => ({
-  name, stage: 3, offload_optimizer: "none", offload_param: "none", activation_checkpointing: "full", micro_batch_size: 2,
-  gradient_accumulation_steps: 4, fits, ds_config: { stage: name }, workload: { sequence_length: 2048, precision: "bf16" },
-  result: { fit_probability: 0.99, gpu: { capacity_bytes: 80, peak_total_bytes: bytes, breakdown_at_peak: { logits: 1 } },
-            host: { peak_bytes: 7 }, step: { seconds: 2, tokens_per_second_per_gpu: speed }, parameters: { total: 10 },
-            assumptions: ["a"], warnings: ["w"] } });
-
-test("an answer as a report's document", () => {
-  const strategies = [row("fast", true, 60, 100), row("small", true, 40, 90), row("beaten", true, 61, 99),
-                      row("same", true, 60, 100), row("large", false, 90, 120)];
-  const doc = answer.documentOf({ fits: true, recommended: strategies[0], strategies, remedies: [] },
-                                { model: "7B", cluster: "8xH100" });
-  assert.deepEqual(doc.strategies.map((one) => one.front), [true, true, false, true, false]);
-  assert.equal(doc.chosen.name, "fast");
-  assert.equal(doc.question.capacity_bytes, 80);
-  assert.deepEqual(doc.trade_offs.map((one) => [one.gpu_bytes, one.tokens_per_second_per_gpu, one.chosen]), [[60, 100, true]]);
+test("what a training costs is asked of an answer, not of a file that is checked", () => {
+  const typed = { model: "7B", tokens: "3B", price: "2.5", seq: "4096" };
+  assert.deepEqual(commandOf(typed).words.slice(2), ["--seq", "4096", "--tokens", "3B", "--price", "2.5"]);
+  assert.deepEqual(commandOf(typed, false).words.slice(2), ["--seq", "4096"]);
 });
 
-test("an answer that is no has its remedies, and what is assumed", () => {
-  const strategies = [row("large", false, 90, 120)];
-  const doc = answer.documentOf({ fits: false, recommended: null, strategies, remedies: [{ change: "use 2 nodes", result: {} }] },
-                                { model: "7B", cluster: "8xH100" });
-  assert.equal(doc.chosen, null);
-  assert.deepEqual(doc.trade_offs, []);
-  assert.deepEqual(doc.remedies, [{ change: "use 2 nodes" }]);
-  assert.deepEqual(doc.assumptions, ["a"]);
+test("a link holds the questions that its own is compared with", () => {
+  const others = [asked({ model: "13B", method: "lora" }), asked({ config: '{"a": "&vs=b"}' })];
+  const link = "#" + linkOf({ model: "7B" }) + others.map((one) => "&vs=" + encodeURIComponent(linkOf(one))).join("");
+  assert.deepEqual(comparedOf(link), others);
+  assert.deepEqual(questionOf(link), asked({ model: "7B" }));
+  assert.deepEqual(comparedOf("#model=7B"), []);
 });
 
 console.log(`${count} tests of the page's own parts${process.exitCode ? " FAILED" : ""}`);

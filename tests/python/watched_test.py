@@ -38,12 +38,12 @@ class Watched(unittest.TestCase):
         os.environ["PYTHONPATH"] = str(HERE.parent.parent / "python")
         os.environ["ZEROPLAN_PROGRAM"] = zeroplan.program()
 
-    def rehearse(self, program, *arguments, gpu="A100-80G", ranks=2):
+    def rehearse(self, program, *arguments, gpu="A100-80G", ranks=2, **flags):
         command = [PYTHON, HERE / "programs" / program, "--output", self.folder.name, *arguments]
         log = Path(self.folder.name, "log")
         shown, sys.stderr = sys.stderr, open(log, "w")
         try:
-            found = zeroplan.rehearse(command, gpu=gpu, ranks=ranks, events="done")
+            found = zeroplan.rehearse(command, gpu=gpu, ranks=ranks, events="done", **flags)
         finally:
             sys.stderr.close()
             sys.stderr = shown
@@ -71,6 +71,20 @@ class Watched(unittest.TestCase):
     def test_loop(self):
         found, log = self.rehearse("loop.py")
         self.check(found, log)
+
+    def test_leak(self):
+        """What each step leaves behind is seen, and the whole run's line takes the place of the third step's."""
+        found, log = self.rehearse("loop.py", "--steps", "18", "--leak", "64", steps=0)
+        self.assertTrue(found.ran, log)
+        self.assertIn("zeroplan: memory grows by 64.00 MiB a step: the GPU is full at step 1", log)
+        self.assertEqual(1, log.count("memory grows"), log)
+        self.assertIn("zeroplan: after 18 steps, peak allocated", log)
+        lines = [json.loads(line) for line in Path(self.folder.name, "watched.jsonl").read_text().splitlines()]
+        self.assertEqual(["the whole run, 18 steps"], [line["notes"] for line in lines[1:]])
+        self.assertGreater(lines[1]["measured"]["peak_allocated_bytes"], lines[0]["measured"]["peak_allocated_bytes"])
+        rows = zeroplan.validate(Path(self.folder.name, "watched.jsonl")).rows
+        peaks = [row.measured for row in rows if row.metric == "peak_allocated_bytes"]
+        self.assertEqual([lines[1]["measured"]["peak_allocated_bytes"]], peaks)
 
     def test_misfit(self):
         found, log = self.rehearse("trainer.py", "--layers", "24", "--hidden", "4096", "--on-misfit", "raise", gpu="RTX-4090", ranks=1)

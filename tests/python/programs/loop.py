@@ -13,6 +13,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--output", required=True)
 parser.add_argument("--stage", type=int, default=3)
 parser.add_argument("--layers", type=int, default=4)
+parser.add_argument("--steps", type=int, default=4)
+parser.add_argument("--leak", type=int, default=0, help="MiB that each step leaves behind")
 parser.add_argument("--on-misfit", default="warn")
 said = parser.parse_args()
 
@@ -40,10 +42,14 @@ engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters
 watch = zeroplan.deepspeed.watch(
     engine, sequence_length=SEQUENCE, on_misfit=said.on_misfit, measurements=said.output + "/watched.jsonl"
 )
-for batch in range(4 * ACCUMULATION):
+left = []
+for batch in range(said.steps * ACCUMULATION):
     ids = torch.zeros(BATCH, SEQUENCE, dtype=torch.long, device=engine.device)
     loss = engine(input_ids=ids, labels=ids).loss
     engine.backward(loss)
     engine.step()
+    if said.leak and (batch + 1) % ACCUMULATION == 0:
+        left.append(torch.zeros(said.leak << 20, dtype=torch.uint8, device=engine.device))
     watch.step()
+watch.end()
 print("trained", watch.prediction is not None, watch.measured is not None, file=sys.stderr)

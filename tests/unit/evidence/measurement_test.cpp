@@ -1,6 +1,8 @@
 #include "evidence/measurement.hpp"
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "tests/catch.hpp"
 
@@ -178,6 +180,23 @@ TEST_CASE("the published measurements are read without a bad line") {
     rows += file.measurements.size();
   }
   CHECK(rows == 637);
+}
+
+TEST_CASE("a watched run's last line stands for those before it, and other sources keep theirs") {
+  const auto line = [](const std::string& id, const std::string& source, int bytes) {
+    return R"({"id":")" + id + R"(","source":")" + source +
+           R"(","scenario":{},"measured":{"peak_allocated_bytes":)" + std::to_string(bytes) +
+           "}}\n";
+  };
+  const MeasurementFile file = zeroplan::evidence::parse_measurements(
+      line("w-1", "watched", 5) + line("w-2", "watched", 6) + line("a", "b", 7) +
+          line("w-1", "watched", 8) + line("a", "b", 9),
+      "lines");
+  std::vector<double> peaks;
+  for (const auto& one : file.measurements) {
+    peaks.push_back(*one.measured.number(zeroplan::evidence::Metric::peak_allocated_bytes));
+  }
+  CHECK(peaks == std::vector<double>{6, 7, 8, 9});
 }
 
 TEST_CASE("a file without measurements is refused") {

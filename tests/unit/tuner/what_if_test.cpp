@@ -22,8 +22,9 @@ Json workload(std::int64_t tokens, std::int64_t sequences) {
 }  // namespace
 
 TEST_CASE("a grid of sizes has each length with each micro-batch, as they are simulated alone") {
-  const tuner::SizeGrid grid =
-      tuner::size_grid(tuner::Variations(scenario_with(workload(512, 2))), {});
+  const tuner::Variations variations(scenario_with(workload(512, 2)));
+  tuner::SizeGrid grid = tuner::grid_around(variations.base());
+  simulate_cells(variations, {}, tuner::Deadline(), grid);
   // gpt2 has 1024 positions; half of two is one, a quarter none.
   CHECK(grid.sequence_lengths == std::vector<std::int64_t>{128, 256, 512, 1024});
   CHECK(grid.micro_batch_sizes == std::vector<std::int64_t>{1, 2, 4, 8});
@@ -46,16 +47,45 @@ TEST_CASE("what was assumed is moved, and what was said stays") {
     return said;
   };
   const std::vector<std::string> open = moves(workload(512, 2), Json::object());
-  REQUIRE(open.size() == 4);
+  REQUIRE(open.size() == 5);
   CHECK(open[0].starts_with("a node has half the host memory"));
-  CHECK(open[1].starts_with("samples are not packed: 256 tokens"));
-  CHECK(open[2] == "transformers 4.57.1 is installed");
-  CHECK(open[3].starts_with("attention is eager"));
+  CHECK(open[1] == "PCIe alone joins the GPUs of a node, 15.8 GB/s each, and no NVLink");
+  CHECK(open[2].starts_with("samples are not packed: 256 tokens"));
+  CHECK(open[3] == "transformers 4.57.1 is installed");
+  CHECK(open[4].starts_with("attention is eager"));
   Json stated = workload(512, 2);
   stated["attention"] = "sdpa";
   stated["dataset"] = Json::object({{"samples", 100}});
   const std::vector<std::string> closed =
       moves(stated, Json::object({{"software", Json::object({{"transformers", "5.17.0"}})}}));
-  REQUIRE(closed.size() == 1);
+  REQUIRE(closed.size() == 2);
   CHECK(closed[0].starts_with("a node has half the host memory"));
+}
+
+TEST_CASE("links within a node that nobody named may be slower, and the step then is") {
+  const auto moved = [](const Json& cluster) -> std::optional<tuner::AssumptionMove> {
+    const Scenario asked = scenario_with(workload(512, 2), Json::object({{"cluster", cluster}}));
+    for (tuner::AssumptionMove& move :
+         tuner::if_assumed_wrongly(tuner::Variations(asked), asked, {})) {
+      if (move.instead.english().find("PCIe") != std::string::npos) return std::move(move);
+    }
+    return std::nullopt;
+  };
+  const auto seconds = [](const Json& cluster) {
+    return simulator::simulate(
+               resolve(scenario_with(workload(512, 2), Json::object({{"cluster", cluster}}))))
+        .step.total;
+  };
+  const auto cards = moved("8xRTX4090");
+  REQUIRE(cards);
+  CHECK(cards->instead.english() == "a GPU has half the PCIe lanes that were assumed, 15.8 GB/s");
+  CHECK(cards->outcome.result->step.total > seconds("8xRTX4090"));
+  const auto board = moved("1x4xA100-40G");
+  REQUIRE(board);
+  CHECK(board->outcome.result->step.total > seconds("1x4xA100-40G"));
+  Json named = Json::object({{"gpu", "A100-40G"}, {"gpus_per_node", 4}});
+  named["intra_node"] = Json::object({{"link", "nvlink"}, {"bandwidth", 300e9}});
+  CHECK_FALSE(moved(named));
+  CHECK_FALSE(moved("aws_p4d.24xlarge"));
+  CHECK_FALSE(moved("A100-40G"));
 }

@@ -191,12 +191,13 @@ TEST_CASE("no text of the pages lacks a translation") {
   };
   const std::regex said("say\\(\\s*\"([^\"]+)\"");
   for (const char* file : {"configs/report/plots.js",
-                           "configs/report/page.js",
+                           "configs/report/answer.js",
                            "configs/report/shell.js",
                            "page/page.js"}) {
     look(file, said);
   }
-  look("configs/report/page.html", std::regex("<h2>([^<]*[a-z] [^<]*)</h2>"));
+  look("configs/report/answer.html", std::regex("<h2>([^<]*[a-z] [^<]*)</h2>"));
+  look("configs/report/answer.html", std::regex(" data-say[^>]*>([^<]+)<"));
   look("page/index.html", std::regex(" data-say[^>]*>([^<]+)<"));
   look("page/index.html", std::regex("aria-label=\"([^\"]+)\""));
   CHECK(count > 50);  // the files were found
