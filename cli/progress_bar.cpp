@@ -54,7 +54,7 @@ bool is_terminal(const std::ostream& log) {
 
 }  // namespace
 
-Progress::Progress(std::ostream& log, std::string text) : text_(printable(text)) {
+Progress::Progress(std::ostream& log, const std::string& text) : text_(printable(text)) {
   if (!is_terminal(log)) return;
   draws_.start(1, [this](std::size_t) noexcept {
     constexpr std::chrono::milliseconds kTick(500);
@@ -90,7 +90,7 @@ void Progress::show(double share) {
   share_ = share;
 }
 
-void Progress::show(std::optional<double> share, std::string text, std::string more) {
+void Progress::show(std::optional<double> share, const std::string& text, std::string more) {
   const std::lock_guard lock(mutex_);
   share_ = share;
   text_ = printable(text);

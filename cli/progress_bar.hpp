@@ -16,7 +16,7 @@ namespace zeroplan::cli {
 // done, the seconds so far, and a bar where somebody knows how much is done. Any thread may call.
 class Progress {
  public:
-  Progress(std::ostream& log, std::string text);
+  Progress(std::ostream& log, const std::string& text);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -24,7 +24,7 @@ class Progress {
   // share: of the work that is done, 0 to 1.
   void show(double share);
   // `more` stands behind the text where the terminal is wide enough; cells give way before text.
-  void show(std::optional<double> share, std::string text, std::string more = "");
+  void show(std::optional<double> share, const std::string& text, std::string more = "");
   // The line goes, before something else is written there.
   void end();
 
