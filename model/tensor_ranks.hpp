@@ -19,7 +19,7 @@ namespace zeroplan {
 // every rank ("colwise_gather_output"), or its inputs cut ("rowwise").
 enum class TensorShard { whole, columns, gathered_columns, rows };
 
-// Of the linear layer `module`, a name within its layer ("self_attn.q_proj") or the head's.
+// The shard of the linear layer `module`, a name within its layer ("self_attn.q_proj") or the head's.
 TensorShard tensor_shard(const Model& model, std::string_view module);
 
 // Whether a head's queries and keys pass through a norm with a weight of its own.

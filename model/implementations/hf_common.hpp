@@ -36,8 +36,8 @@ inline bool has_layer(const Tape& t, std::string_view module) {
   return t.has_parameter(module, "weight") || t.has_parameter(module, "base_layer.weight");
 }
 Tensor linear(Tape& t, const Context& c, std::string_view module, const Tensor& x);
-// The same of a layer that AutoTP has cut (hf_tensor_ranks.cpp): `x` and the result are the rank's
-// parts as `shard` says.
+// A linear layer that AutoTP has cut (hf_tensor_ranks.cpp): `x` and the result are the rank's parts
+// as `shard` says.
 Tensor cut_linear(
     Tape& t, const Context& c, TensorShard shard, std::string_view module, const Tensor& x);
 // A head's norm, whose weight is whole on every rank and sees the rank's heads alone.

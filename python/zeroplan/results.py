@@ -559,8 +559,8 @@ class Tuning(Result):
     """How much faster a point that was left out may be."""
     unseen_at_most: Optional[float] = None
     """How much faster than the best any point can be that was not simulated: a share."""
-    cut_off: List[Dict[str, Any]] = field(default_factory=list)
-    """Values that were left out before the search."""
+    cut_off: List[str] = field(default_factory=list)
+    """What the time limit left no time for: `impacts`, `headroom`, `fewest_gpus`, `nearest`."""
     impacts: List[Dict[str, Any]] = field(default_factory=list)
     """What each choice of the best is worth: key, value, other, speed_change."""
     fewest_gpus: Optional[int] = None

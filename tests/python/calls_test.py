@@ -248,8 +248,9 @@ class Running(unittest.TestCase):
         shown = io.StringIO()
         with redirect_stderr(shown):
             # From the second second on; nobody finishes this one before.
-            zeroplan.tune("llama-2-7b", "8xH100-80G", time_limit=3, progress=True)
+            tuned = zeroplan.tune("llama-2-7b", "8xH100-80G", time_limit=3, progress=True)
         self.assertIn("[", shown.getvalue())
+        self.assertTrue(all(isinstance(one, str) for one in tuned.cut_off))
         silent = io.StringIO()
         with redirect_stderr(silent):
             zeroplan.simulate("gpt2", "2xRTX-4090")
