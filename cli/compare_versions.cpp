@@ -314,7 +314,7 @@ void print(const Arguments& arguments,
   streams.out << document.dump(2) << "\n";
 }
 
-// What the search through the differences calls as it goes on.
+// The bar shows how far the search through the differences is.
 tuner::ShareDone versions_shown(const Arguments& arguments, Progress& progress) {
   progress.show({},
                 Translation(arguments.language).text("still simulating what each release changes"));

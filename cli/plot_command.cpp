@@ -34,7 +34,7 @@ std::string choice(const Arguments& arguments,
                     did_you_mean(said, choices)});
 }
 
-// What a picture is drawn of.
+// A picture is drawn of some parts of a report.
 ReportParts parts_for(std::string_view plot) {
   const bool knobs = plot.starts_with("knobs-");
   return {.search = plot != "stages",

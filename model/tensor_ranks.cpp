@@ -51,6 +51,17 @@ bool has_head_norms(const Model& model) {
   });
 }
 
+Phrase uneven_shares(const TransformerShape& shape, std::int64_t ranks) {
+  if (shape.heads % ranks != 0) {
+    return phrase("tensor-parallel ranks that divide {} attention heads", shape.heads);
+  }
+  if (shape.intermediate % ranks != 0) {
+    return phrase("tensor-parallel ranks that divide a feed-forward width of {}",
+                  shape.intermediate);
+  }
+  return "";
+}
+
 Phrase autotp_refusal(const Model& model, std::int64_t ranks) {
   const TransformerShape& shape = model.shape;
   if (!has(kClasses, model.model_type) || shape.experts.experts > 0) {
@@ -59,21 +70,13 @@ Phrase autotp_refusal(const Model& model, std::int64_t ranks) {
         "describes, not {}",
         model.architecture);
   }
-  const auto refused = [&](std::int64_t size) { return size % ranks != 0; };
-  if (refused(shape.kv_heads)) {
+  if (shape.kv_heads % ranks != 0) {
     return phrase("tensor-parallel ranks that divide {} key-value heads", shape.kv_heads);
   }
-  if (refused(shape.heads)) {
-    return phrase("tensor-parallel ranks that divide {} attention heads", shape.heads);
-  }
-  if (refused(shape.intermediate)) {
-    return phrase("tensor-parallel ranks that divide a feed-forward width of {}",
-                  shape.intermediate);
-  }
-  if (!shape.tied_embeddings && refused(shape.vocabulary)) {
+  if (!shape.tied_embeddings && shape.vocabulary % ranks != 0) {
     return phrase("tensor-parallel ranks that divide a vocabulary of {}", shape.vocabulary);
   }
-  return "";
+  return uneven_shares(shape, ranks);
 }
 
 Model autotp_model(const Model& model, std::int64_t ranks, bool cuts_head) {

@@ -19,18 +19,22 @@ namespace zeroplan {
 // every rank ("colwise_gather_output"), or its inputs cut ("rowwise").
 enum class TensorShard { whole, columns, gathered_columns, rows };
 
-// The shard of the linear layer `module`, a name within its layer ("self_attn.q_proj") or the head's.
+// The shard of the linear layer `module`, a name within its layer ("self_attn.q_proj") or the
+// head's.
 TensorShard tensor_shard(const Model& model, std::string_view module);
 
 // Whether a head's queries and keys pass through a norm with a weight of its own.
 bool has_head_norms(const Model& model);
 
+// Which of heads and feed-forward width tensor ranks do not divide; empty: none.
+Phrase uneven_shares(const TransformerShape& shape, std::int64_t ranks);
+
 // Why a class or its sizes cannot be cut for so many ranks; empty: they can.
 Phrase autotp_refusal(const Model& model, std::int64_t ranks);
 
-// What one of `ranks` ranks holds: parameters and shape of a model with its share of the heads and
-// of the feed-forward width. `cuts_head`: the release cuts an output layer of its own, too.
-// Precondition: autotp_refusal() is empty.
+// The parameters that one of `ranks` ranks holds, and the shape of a model with its share of the
+// heads and of the feed-forward width. `cuts_head`: the release cuts an output layer of its own,
+// too. Precondition: autotp_refusal() is empty.
 Model autotp_model(const Model& model, std::int64_t ranks, bool cuts_head);
 
 }  // namespace zeroplan

@@ -57,7 +57,7 @@ struct ReportData {
   std::vector<ComparedAnswer> compared;
 };
 
-// What of a report is made. The page shows all, a picture one.
+// A page shows all parts of a report, a picture one.
 struct ReportParts {
   bool search = true;      // else what fit recommends is chosen
   bool front = true;       // searches under falling ceilings of memory, besides the first

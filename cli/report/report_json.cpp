@@ -314,7 +314,7 @@ Json training_json(const ReportData& data, const Translation& words) {
   return json;
 }
 
-// What the bars of a page are made of.
+// The bars of a page show a strategy's memory and speed.
 Json shown_json(const tuner::StrategyResult& row, const std::string& name) {
   const Node& node = row.plan.cluster.node;
   return Json::object(

@@ -24,7 +24,7 @@ struct Degrees {
   // Tensor ranks of AutoTP: they read the same samples, and DeepSpeed's train_batch_size counts
   // them as if they did not (runtime/config.py DeepSpeedConfig.__init__).
   std::int64_t autotp = 1;
-  std::int64_t counted() const { return data * autotp; }  // by train_batch_size
+  std::int64_t counted() const { return data * autotp; }      // by train_batch_size
   std::int64_t partition() const { return data * sequence; }  // what ZeRO shards over
 };
 

@@ -86,18 +86,6 @@ bool megatron_has(const Model& model) {
          shape.has_logits && shape.tied_embeddings && shape.experts.experts == 0;
 }
 
-Phrase megatron_refusal(const Model& model, std::int64_t tensor_ranks) {
-  const auto divides = [&](std::int64_t size) { return size % tensor_ranks == 0; };
-  if (!divides(model.shape.heads)) {
-    return phrase("tensor-parallel ranks that divide {} attention heads", model.shape.heads);
-  }
-  if (!divides(model.shape.intermediate)) {
-    return phrase("tensor-parallel ranks that divide a feed-forward width of {}",
-                  model.shape.intermediate);
-  }
-  return "";
-}
-
 Model megatron_model(const Model& model, std::int64_t tensor_ranks) {
   Model result = model;
   result.architecture = "GPTModel";

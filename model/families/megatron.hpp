@@ -29,12 +29,9 @@ std::int64_t megatron_vocabulary(std::int64_t vocabulary, std::int64_t tensor_ra
 // tied embeddings, learned positions or ALiBi.
 bool megatron_has(const Model& model);
 
-// Why a model cannot be cut for so many ranks; empty: it can.
-Phrase megatron_refusal(const Model& model, std::int64_t tensor_ranks);
-
 // The parameters of one of `tensor_ranks` ranks, all layers, in the modules of GPTModel. The shape
 // stays that of the whole model, with the padded vocabulary and Megatron's dropout.
-// Preconditions: megatron_has(model), megatron_refusal(...) is empty.
+// Preconditions: megatron_has(model), uneven_shares(...) is empty.
 Model megatron_model(const Model& model, std::int64_t tensor_ranks);
 
 }  // namespace zeroplan

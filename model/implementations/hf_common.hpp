@@ -40,6 +40,10 @@ Tensor linear(Tape& t, const Context& c, std::string_view module, const Tensor& 
 // as `shard` says.
 Tensor cut_linear(
     Tape& t, const Context& c, TensorShard shard, std::string_view module, const Tensor& x);
+// An all-reduce among tensor ranks, in place, of so many bytes.
+void reduce_among_ranks(Tape& t, Bytes bytes);
+// Where the gradient of `x` has been computed, `bytes` are added up over the tensor ranks.
+Tensor with_summed_gradient(Tape& t, const Tensor& x, Bytes bytes);
 // A head's norm, whose weight is whole on every rank and sees the rank's heads alone.
 Tensor with_summed_norm_gradient(Tape& t, const Context& c, const Tensor& normed);
 // A linear written x @ weight.T + bias: the sum is an operation of its own.

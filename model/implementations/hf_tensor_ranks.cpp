@@ -10,22 +10,21 @@
 
 namespace zeroplan::hf {
 
-namespace {
-
-void all_reduce(Tape& t, Bytes bytes) {
+void reduce_among_ranks(Tape& t, Bytes bytes) {
   t.launch({.name = "all_reduce", .kind = OpKind::tensor_reduce, .traffic = bytes});
 }
 
-// Where its gradient has been computed, `bytes` are added up over the ranks.
 Tensor with_summed_gradient(Tape& t, const Tensor& x, Bytes bytes) {
   if (!t.trains({&x})) return x;
   Tensor out = x;
   t.record({&out}, {&x}, [bytes](Backward& b) {
-    all_reduce(b.tape, bytes);
+    reduce_among_ranks(b.tape, bytes);
     b.give(0, b.gradient());
   });
   return out;
 }
+
+namespace {
 
 // All ranks' parts stand one behind the other in a buffer, of which torch.cat makes the whole.
 Tensor joined(Tape& t, const Tensor& part, std::int64_t ranks) {
@@ -58,7 +57,7 @@ Tensor cut_linear(
   const bool by_rows = shard == TensorShard::rows;
   if (!by_rows) in = with_summed_gradient(t, in, in.bytes());
   Tensor out = aten::linear(t, in, weight, Tensor());
-  if (by_rows) all_reduce(t, out.bytes());
+  if (by_rows) reduce_among_ranks(t, out.bytes());
   if (bias.defined()) out = aten::add(t, out, bias);
   if (shard == TensorShard::gathered_columns) out = joined(t, out, c.options.tensor_parallel);
   return t.leave(scope, out);

@@ -24,19 +24,12 @@ Shape hidden_shape(const Context& c) { return Shape{c.sequence, c.batch, c.shape
 std::int64_t ranks_of(const Context& c) { return c.options.tensor_parallel; }
 
 void all_reduce(Tape& t, const Context& c, Bytes bytes) {
-  if (ranks_of(c) <= 1) return;
-  t.launch({.name = "all_reduce", .kind = OpKind::tensor_reduce, .traffic = bytes});
+  if (ranks_of(c) > 1) hf::reduce_among_ranks(t, bytes);
 }
 
 // copy_to_tensor_model_parallel_region: nothing forward; the gradient is added up in place.
 Tensor copied_to_ranks(Tape& t, const Context& c, const Tensor& x) {
-  if (ranks_of(c) <= 1 || !t.trains({&x})) return x;
-  Tensor out = x;
-  t.record({&out}, {&x}, [&c](Backward& b) {
-    all_reduce(b.tape, c, b.gradient().bytes());
-    b.give(0, b.gradient());
-  });
-  return out;
+  return ranks_of(c) > 1 ? hf::with_summed_gradient(t, x, x.bytes()) : x;
 }
 
 Tensor product(

@@ -86,9 +86,9 @@ void unmanaged_accumulation(const View& view, Report& report) {
   if (with != nullptr) report.at(Knob::managed_gradient_accumulation, {with});
 }
 
-// The assertion is in 0.16 to 0.19.3 (engine.py _configure_tensor_parallel_states). 0.19.4 to 0.19.7
-// cut weights that have two dimensions (module_inject/auto_tp.py _replace_module), which those that
-// zero.Init has partitioned have not: seen in a rehearsal of 0.19.6 under the Trainer.
+// The assertion is in 0.16 to 0.19.3 (engine.py _configure_tensor_parallel_states). 0.19.4 to
+// 0.19.7 cut weights that have two dimensions (module_inject/auto_tp.py _replace_module), which
+// those that zero.Init has partitioned have not: seen in a rehearsal of 0.19.6 under the Trainer.
 void autotp_stage3(const View& view, Report& report) {
   const std::int64_t size = view.integer(Knob::tensor_parallel_autotp_size).value_or(0);
   if (size <= 1 || view.stage() != 3) return;

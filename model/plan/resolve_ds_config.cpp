@@ -266,9 +266,18 @@ void resolve_precision(Resolver& r) {
   }
 }
 
+// `in_file`: the file's value of the knob, in the unit of the key.
+std::optional<std::int64_t> said_or_in_file(Resolver& r,
+                                            ScenarioKey key,
+                                            Knob knob,
+                                            std::optional<std::int64_t> in_file) {
+  const auto said = r.integer(key);
+  if (said && in_file) return agreed(r, key, knob, *said, *in_file);
+  return said ? said : in_file;
+}
+
 // Samples of an optimizer step, said or in the file, which counts AutoTP's ranks too.
 std::optional<std::int64_t> samples_a_step(Resolver& r) {
-  const auto said = r.integer(ScenarioKey::global_batch_size);
   auto in_file = r.plan.ds_config.integer(Knob::train_batch_size);
   const std::int64_t times = r.plan.degrees.autotp;
   if (in_file && *in_file % times != 0) {
@@ -277,21 +286,15 @@ std::optional<std::int64_t> samples_a_step(Resolver& r) {
               std::to_string(*in_file));
   }
   if (in_file) in_file = *in_file / times;
-  if (said && in_file) {
-    return agreed(r, ScenarioKey::global_batch_size, Knob::train_batch_size, *said, *in_file);
-  }
-  return said ? said : in_file;
+  return said_or_in_file(r, ScenarioKey::global_batch_size, Knob::train_batch_size, in_file);
 }
 
 void resolve_batch(Resolver& r) {
   const DsConfig& config = r.plan.ds_config;
   Workload& workload = r.plan.workload;
   const std::int64_t ranks = r.plan.degrees.data;
-  const auto pick = [&](ScenarioKey key, Knob knob) -> std::optional<std::int64_t> {
-    const auto said = r.integer(key);
-    const auto in_file = config.integer(knob);
-    if (said && in_file) return agreed(r, key, knob, *said, *in_file);
-    return said ? said : in_file;
+  const auto pick = [&](ScenarioKey key, Knob knob) {
+    return said_or_in_file(r, key, knob, config.integer(knob));
   };
   const auto total = samples_a_step(r);
   auto micro = pick(ScenarioKey::micro_batch_size, Knob::train_micro_batch_size_per_gpu);

@@ -139,7 +139,7 @@ void check_tensor(Resolver& r) {
     return;
   }
   const Phrase refusal = plan.degrees.autotp > 1 ? autotp_refusal(*plan.model, ranks)
-                                                 : megatron_refusal(*plan.model, ranks);
+                                                 : uneven_shares(plan.model->shape, ranks);
   if (!refusal.empty()) {
     r.problem(r.origin(ScenarioKey::tensor_parallel), refusal, std::to_string(ranks));
   }

@@ -1,5 +1,3 @@
-// Follows what is alive through a whole micro-batch, and fails on a tensor that is allocated twice,
-// released twice or released before it exists. Weight gradients die as soon as they are complete.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +9,19 @@
 
 namespace zeroplan::testing {
 
+// Bytes that the operations of one kind move in a pass of a block.
+inline Bytes traffic_of(const Block& block, Pass pass, OpKind kind) {
+  Bytes sum;
+  for (const Event& event : block.of(pass)) {
+    if (event.kind != EventKind::operation) continue;
+    const Operation& operation = block.operations[static_cast<std::size_t>(event.index)];
+    if (operation.kind == kind) sum += operation.traffic;
+  }
+  return sum;
+}
+
+// Follows what is alive through a whole micro-batch, and fails on a tensor that is allocated twice,
+// released twice or released before it exists. Weight gradients die as soon as they are complete.
 class GraphWalk {
  public:
   explicit GraphWalk(const ModelGraph& graph) : graph_(graph) { play_micro_batch(graph, *this); }

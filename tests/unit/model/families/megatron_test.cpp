@@ -14,6 +14,7 @@
 #include "model/step/graph_options.hpp"
 #include "simulator/simulate.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/graph_walk.hpp"
 #include "tuner/fit.hpp"
 
 using namespace zeroplan;
@@ -74,12 +75,7 @@ std::string refusal(const std::string& model,
 Bytes moved(const ModelGraph& graph, Pass pass, OpKind kind) {
   Bytes sum;
   for (const BlockInstance& instance : graph.instances) {
-    const Block& block = graph.block_of(instance);
-    for (const Event& event : block.of(pass)) {
-      if (event.kind != EventKind::operation) continue;
-      const Operation& operation = block.operations[static_cast<std::size_t>(event.index)];
-      if (operation.kind == kind) sum += operation.traffic;
-    }
+    sum += testing::traffic_of(graph.block_of(instance), pass, kind);
   }
   return sum;
 }

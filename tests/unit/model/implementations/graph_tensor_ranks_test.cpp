@@ -7,6 +7,7 @@
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/graph_walk.hpp"
 
 namespace zeroplan {
 namespace {
@@ -45,13 +46,7 @@ Block layer_of(const Model& model, std::int64_t ranks) {
 }
 
 Bytes added_up(const Block& block, Pass pass) {
-  Bytes sum;
-  for (const Event& event : block.of(pass)) {
-    if (event.kind != EventKind::operation) continue;
-    const Operation& operation = block.operations[static_cast<std::size_t>(event.index)];
-    if (operation.kind == OpKind::tensor_reduce) sum += operation.traffic;
-  }
-  return sum;
+  return testing::traffic_of(block, pass, OpKind::tensor_reduce);
 }
 
 constexpr const char* kTwo = R"("tensor_parallel":{"autotp_size":2})";

@@ -8,6 +8,7 @@
 #include "model/predict/predict.hpp"
 #include "model/predict/step_work.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/graph_walk.hpp"
 #include "tests/support/small_models.hpp"
 
 namespace zeroplan {
@@ -24,13 +25,7 @@ ModelGraph graph_of(const testing::LlamaSizes& sizes, std::int64_t ranks) {
 }
 
 Bytes exchanged(const Block& block, Pass pass) {
-  Bytes sum;
-  for (const Event& event : block.of(pass)) {
-    if (event.kind != EventKind::operation) continue;
-    const Operation& operation = block.operations[static_cast<std::size_t>(event.index)];
-    if (operation.kind == OpKind::exchange) sum += operation.traffic;
-  }
-  return sum;
+  return testing::traffic_of(block, pass, OpKind::exchange);
 }
 
 Plan plan_of(const std::string& workload, const std::string& cluster = "1x8xH100-80G") {
