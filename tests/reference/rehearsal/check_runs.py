@@ -54,7 +54,7 @@ def chosen(lines, said):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("program")
+    parser.add_argument("program", type=os.path.abspath)
     parser.add_argument("python")
     parser.add_argument("lines")
     parser.add_argument("--only", nargs="*")

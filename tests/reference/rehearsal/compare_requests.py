@@ -95,7 +95,7 @@ def main():
     parser.add_argument("--most", type=int, default=1 << 30)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--record-only", action="store_true")
-    parser.add_argument("--program", default=os.path.join(HERE, "..", "..", "..", "build", "ci", "bin", "zeroplan"))
+    parser.add_argument("--program", type=os.path.abspath, default=os.path.join(HERE, "..", "..", "..", "build", "ci", "bin", "zeroplan"))
     said = parser.parse_args()
     program = os.path.abspath(said.program)
     shown = subprocess.run([program, "rehearse", "--gpu", "A100-80G", "--steps", "0", "--json", "--", said.python, "-c", matrix.VERSIONS],

@@ -53,7 +53,7 @@ def rehearse(program, python, line, folder):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("program")
+    parser.add_argument("program", type=os.path.abspath)
     parser.add_argument("python")
     parser.add_argument("measurements")
     parser.add_argument("--only", nargs="*")
