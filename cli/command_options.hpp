@@ -227,6 +227,10 @@ inline constexpr std::array kReplayOptions = {OptionInfo{
 inline constexpr std::array kValidateOptions = {
     kConfidence,
     OptionInfo{"--profile", "", "FILE", "predict with this profile where a line has none"},
+    OptionInfo{"--output",
+               "-o",
+               "FILE",
+               "write the profile with its errors, which answers with --profile say then"},
     OptionInfo{"--tiers", "", "LETTERS", "only measurements of these tiers: AB"},
     OptionInfo{"--worst", "", "N", "how many of the worst predictions to list (10)"},
     OptionInfo{"--plot",

@@ -139,6 +139,8 @@ constexpr std::array kCommands = {
                 "  zeroplan validate measurements.jsonl --jobs 2\n"
                 "  zeroplan validate runs/*.jsonl --tiers AB --worst 20\n"
                 "  zeroplan validate measurements.jsonl --plot scatter.html\n"
+                "  zeroplan validate measurements.jsonl -o mine.json\n"
+                "  zeroplan fit llama-2-7b 8xA100-80G --why --profile mine.json\n"
                 "  zeroplan validate measurements.jsonl --json > report.json\n",
                 run_validate},
     CommandInfo{"calibrate",

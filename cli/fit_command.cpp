@@ -84,7 +84,6 @@ int run_fit(const Arguments& arguments, Streams streams) {
     if (arguments.has("why") && answer.recommended) {
       const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
       document["why"] = alternatives_json(reasons, best, of_documents);
-      document["trust"] = trust_json(best.plan, of_documents);
     }
     streams.out << document.dump(2) << "\n";
   } else {

@@ -429,9 +429,7 @@ Phrase reasons_text(const std::vector<tuner::Alternative>& reasons,
                     const tuner::StrategyResult& best) {
   std::vector<Phrase> lines;
   for (const tuner::Alternative& reason : reasons) lines.push_back(alternative_text(reason, best));
-  if (lines.empty()) return "";
-  return list_text("Why not otherwise, each simulated", lines) +
-         list_text("How sure", trust_lines(best.plan));
+  return list_text("Why not otherwise, each simulated", lines);
 }
 
 }  // namespace
@@ -449,11 +447,13 @@ std::string fit_text(const tuner::FitAnswer& answer,
   if (answer.recommended) {
     about = yes_text(answer, cost) + job_lines(best.result.job);
     about += room_text(answer, best) + one_node_text(answer) + warnings +
-             reasons_text(reasons, best) + runners_up_text(answer) + host_memory_text(answer);
+             reasons_text(reasons, best) + runners_up_text(answer) + host_memory_text(answer) +
+             list_text("How sure", trust_lines(best.plan));
     if (const Phrase lines = tuner::trainer_lines(best.plan); !lines.empty())
       about += Phrase("\n").append(lines);
   } else {
-    about = no_text(answer) + remedies_text(answer) + host_memory_text(answer) + warnings;
+    about = no_text(answer) + remedies_text(answer) + host_memory_text(answer) + warnings +
+            list_text("How sure", trust_lines(best.plan));
   }
   text += words.text(about) + strategies_text(answer, all, words) +
           words.text(list_text("Assumed", best.result.assumptions));

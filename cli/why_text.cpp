@@ -72,29 +72,33 @@ Json row_json(const StrategyResult& row, const StrategyResult& chosen) {
   return json;
 }
 
-// "allocated in rehearsals, 371 of ZeRO-2: off by 0.0 % in the median, by at most 0.1 % in 95 of
-// 100". `wanted`: the plan's kind.
-Phrase compared(const char* what, const evidence::KnownErrors& errors, const std::string& wanted) {
+// "published peaks of ZeRO-2 (71): 0.4 % off in the median, 95 of 100 within 5.1 %". `wanted`: the
+// plan's kind.
+Phrase compared(const char* what, const KnownErrors& errors, const std::string& wanted) {
   const Phrase kind =
-      errors.kind == "all" ? phrase("all kinds (none of {})", wanted) : Phrase(errors.kind);
+      errors.kind == "all" ? phrase("all kinds, none of {}", wanted) : Phrase(errors.kind);
   const double median = 100.0 * errors.median;
-  if (errors.rows == 1) return phrase("{}, 1 of {}: off by {:.1f} %", what, kind, median);
-  return phrase("{}, {} of {}: off by {:.1f} % in the median, by at most {:.1f} % in 95 of 100",
+  if (errors.rows == 1) return phrase("{} of {} (1): {:.1f} % off", what, kind, median);
+  return phrase("{} of {} ({}): {:.1f} % off in the median, 95 of 100 within {:.1f} %",
                 what,
-                errors.rows,
                 kind,
+                errors.rows,
                 median,
                 100.0 * errors.p95);
 }
 
 // The assumptions of the plan that somebody could measure or say.
-Phrase surer(const Plan& plan) {
+Phrase surer(const Plan& plan, const evidence::Accuracy& known) {
   std::vector<Phrase> ways;
   if (plan.workload.engine != TrainingEngine::embedded) {
     ways.push_back("a rehearsal of your program (zeroplan rehearse)");
   }
-  if (plan.profile == nullptr) ways.push_back("a profile of the machine (zeroplan profile)");
-  ways.push_back("a log of yours (zeroplan import)");
+  if (plan.profile == nullptr || !has_figures(*plan.profile)) {
+    ways.push_back("a profile of the machine (zeroplan profile)");
+  }
+  if (!known.own_memory && !known.own_time) {
+    ways.push_back("logs of yours (zeroplan import, then validate -o)");
+  }
   if (plan.cluster.node.host_memory.confidence == Confidence::assumed) {
     ways.push_back("the host memory (--host-memory)");
   }
@@ -107,12 +111,15 @@ Phrase surer(const Plan& plan) {
 std::vector<Phrase> trust_lines(const Plan& plan) {
   const evidence::Accuracy known = evidence::accuracy_of(plan);
   const std::string kind = evidence::strategy_of(plan);
-  return {phrase("memory: {}; {}",
-                 compared(
-                     "allocated in rehearsals", known.rehearsed, evidence::rehearsed_kind_of(plan)),
-                 compared("published peaks", known.memory, kind)),
-          phrase("time: {}", compared("published steps", known.time, kind)),
-          phrase("surer by: {}", surer(plan))};
+  std::vector<Phrase> memory = {
+      compared("rehearsed allocations", known.rehearsed, evidence::rehearsed_kind_of(plan)),
+      compared("published peaks", known.memory, kind)};
+  std::vector<Phrase> time = {compared("published steps", known.time, kind)};
+  if (known.own_memory) memory.push_back(compared("your peaks", *known.own_memory, kind));
+  if (known.own_time) time.push_back(compared("your steps", *known.own_time, kind));
+  return {phrase("memory: {}", phrase_list(memory, "; ")),
+          phrase("time: {}", phrase_list(time, "; ")),
+          phrase("surer by: {}", surer(plan, known))};
 }
 
 Json trust_json(const Plan& plan, const Translation& words) {
@@ -122,6 +129,8 @@ Json trust_json(const Plan& plan, const Translation& words) {
   return Json::object({{"rehearsed", to_json(known.rehearsed)},
                        {"memory", to_json(known.memory)},
                        {"time", to_json(known.time)},
+                       {"own_memory", known.own_memory ? to_json(*known.own_memory) : Json()},
+                       {"own_time", known.own_time ? to_json(*known.own_time) : Json()},
                        {"text", text}});
 }
 

@@ -1,5 +1,6 @@
 #include "evidence/accuracy.hpp"
 
+#include <algorithm>
 #include <string_view>
 
 #include "base/embedded.hpp"
@@ -8,20 +9,21 @@
 namespace zeroplan::evidence {
 namespace {
 
-// The row of `kind`, else the last one, which is of all.
-KnownErrors errors_of(std::string_view table, const std::string& kind) {
+// The row of `kind`, else the last one, which is of all; none of no rows.
+std::optional<KnownErrors> errors_of(const std::vector<KnownErrors>& rows,
+                                     const std::string& kind) {
+  if (rows.empty()) return std::nullopt;
+  const auto row = std::find_if(
+      rows.begin(), rows.end(), [&](const KnownErrors& one) { return one.kind == kind; });
+  return row == rows.end() ? rows.back() : *row;
+}
+
+KnownErrors errors_in(std::string_view table, const std::string& kind) {
   const std::string file = "configs/accuracy/" + std::string(table) + ".json";
-  static const auto read = [](const Json& row) {
-    return KnownErrors{row.find("kind")->as_string(),
-                       row.find("rows")->as_integer(),
-                       row.find("median_abs_error")->as_number(),
-                       row.find("p95_abs_error")->as_number()};
-  };
-  const Json rows = parse_json(embedded_file(file), file).root;
-  for (const Json& row : rows.items()) {
-    if (row.find("kind")->as_string() == kind) return read(row);
-  }
-  return read(rows.items().back());
+  const Json list = parse_json(embedded_file(file), file).root;
+  std::vector<KnownErrors> rows;
+  for (const Json& row : list.items()) rows.push_back(known_errors(row));
+  return *errors_of(rows, kind);
 }
 
 }  // namespace
@@ -56,16 +58,13 @@ std::string rehearsed_kind_of(const Plan& plan) {
 }
 
 Accuracy accuracy_of(const Plan& plan) {
-  return {errors_of("rehearsed", rehearsed_kind_of(plan)),
-          errors_of("memory", strategy_of(plan)),
-          errors_of("time", strategy_of(plan))};
-}
-
-Json to_json(const KnownErrors& errors) {
-  return Json::object({{"kind", errors.kind},
-                       {"rows", errors.rows},
-                       {"median_abs_error", errors.median},
-                       {"p95_abs_error", errors.p95}});
+  const std::string kind = strategy_of(plan);
+  const Profile* const own = plan.profile.get();
+  return {errors_in("rehearsed", rehearsed_kind_of(plan)),
+          errors_in("memory", kind),
+          errors_in("time", kind),
+          own ? errors_of(own->validated_memory, kind) : std::nullopt,
+          own ? errors_of(own->validated_time, kind) : std::nullopt};
 }
 
 }  // namespace zeroplan::evidence

@@ -1,11 +1,14 @@
 // How far predictions of a kind of plan were off: from rehearsals of real programs and published
-// measurements, as tests/identical compares them and writes them to configs/accuracy.
+// measurements, as tests/identical compares them and writes them to configs/accuracy, and from
+// measurements of one's own, which `zeroplan validate -o` writes into a profile.
 #pragma once
 
-#include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/json.hpp"
+#include "model/cost/profile.hpp"
 #include "model/plan/plan.hpp"
 
 namespace zeroplan::evidence {
@@ -16,23 +19,15 @@ std::string strategy_of(const Plan& plan);
 // Its name in the table of rehearsals, where trainers and adapters are kinds of their own.
 std::string rehearsed_kind_of(const Plan& plan);
 
-// Relative errors without their sign.
-struct KnownErrors {
-  std::string kind;  // "all" where nothing of the plan's kind was compared
-  std::int64_t rows = 0;
-  double median = 0.0;
-  double p95 = 0.0;
-};
-
+// Of the plan's kind; of "all" where nothing of that kind was compared.
 struct Accuracy {
-  KnownErrors rehearsed;  // what a GPU allocates, rehearsed
-  KnownErrors memory;     // a GPU's peak, published
-  KnownErrors time;       // a step, published
+  KnownErrors rehearsed;                  // what a GPU allocates, rehearsed
+  KnownErrors memory;                     // a GPU's peak, published
+  KnownErrors time;                       // a step, published
+  std::optional<KnownErrors> own_memory;  // peaks that the plan's profile was validated with
+  std::optional<KnownErrors> own_time;    // and steps
 };
 
 Accuracy accuracy_of(const Plan& plan);
-
-// A row of a file in configs/accuracy.
-Json to_json(const KnownErrors& errors);
 
 }  // namespace zeroplan::evidence

@@ -1,5 +1,7 @@
-// The document of `zeroplan validate --json`.
+// The documents of `zeroplan validate`: --json, and the profile of -o.
 #include <cmath>
+
+#include <fmt/format.h>
 
 #include "evidence/validate.hpp"
 
@@ -71,6 +73,12 @@ Json gates_json(const ValidationReport& report, double confidence) {
                                       {"with_room_said_to_fit", verdicts.with_room_said}})}});
 }
 
+Json rows_json(const std::vector<KnownErrors>& rows) {
+  Json list = Json::array();
+  for (const KnownErrors& row : rows) list.push_back(to_json(row));
+  return list;
+}
+
 }  // namespace
 
 Json to_json(const ValidationReport& report, const ValidateOptions& options) {
@@ -95,6 +103,23 @@ Json to_json(const ValidationReport& report, const ValidateOptions& options) {
   document["rows"] = std::move(rows);
   document["skipped"] = std::move(skipped);
   return document;
+}
+
+Json validated_profile(const Json& base, const ValidationReport& report, const std::string& date) {
+  const std::vector<ValidatedRow> scored = scored_rows(report.rows);
+  Json profile = base;
+  if (profile.is_null()) {
+    profile =
+        Json::object({{"schema", "zeroplan.profile/1"},
+                      {"name", "validated"},
+                      {"date", date},
+                      {"provenance", fmt::format("zeroplan validate, {} runs", report.scenarios)},
+                      {"values", Json::array()}});
+  }
+  profile["validated"] = Json::object({{"date", date},
+                                       {"memory", rows_json(errors_by_kind(scored, is_peak))},
+                                       {"time", rows_json(errors_by_kind(scored, is_time))}});
+  return profile;
 }
 
 }  // namespace zeroplan::evidence

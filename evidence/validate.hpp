@@ -14,6 +14,7 @@
 
 #include "base/json.hpp"
 #include "evidence/measurement.hpp"
+#include "model/cost/profile.hpp"
 
 namespace zeroplan::evidence {
 
@@ -97,6 +98,14 @@ std::vector<ValidatedRow> scored_rows(const std::vector<ValidatedRow>& rows);
 // Of scored rows. Percentiles interpolate linearly between the two nearest ranks.
 ErrorSummary summarize(const std::vector<ValidatedRow>& scored);
 VerdictSummary summarize_verdicts(const std::vector<ValidatedRow>& rows, double confidence);
+
+// The errors of those of `scored` whose metric counts, by kind of plan, of "all" last; with the
+// likely values where a measurement leaves keys open.
+std::vector<KnownErrors> errors_by_kind(const std::vector<ValidatedRow>& scored,
+                                        bool (*counts)(Metric));
+
+// The profile `base` (null: one without figures) with the errors of the report as its `validated`.
+Json validated_profile(const Json& base, const ValidationReport& report, const std::string& date);
 
 Json to_json(const ValidationReport& report, const ValidateOptions& options = {});
 

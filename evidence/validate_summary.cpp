@@ -122,4 +122,26 @@ VerdictSummary summarize_verdicts(const std::vector<ValidatedRow>& rows, double 
   return summary;
 }
 
+std::vector<KnownErrors> errors_by_kind(const std::vector<ValidatedRow>& scored,
+                                        bool (*counts)(Metric)) {
+  std::map<std::string, std::vector<ValidatedRow>> kinds;
+  std::vector<ValidatedRow> all;
+  for (const ValidatedRow& row : scored) {
+    if (!row.error || !counts(row.metric)) continue;
+    kinds[row.strategy].push_back(row);
+    all.push_back(row);
+  }
+  std::vector<KnownErrors> known;
+  const auto add = [&](const std::string& kind, const std::vector<ValidatedRow>& rows) {
+    const ErrorSummary errors = summarize(rows);
+    known.push_back({kind,
+                     static_cast<std::int64_t>(errors.rows),
+                     errors.likely_median_abs_error,
+                     errors.likely_p95_abs_error});
+  };
+  for (const auto& [kind, rows] : kinds) add(kind, rows);
+  if (!all.empty()) add("all", all);
+  return known;
+}
+
 }  // namespace zeroplan::evidence

@@ -36,7 +36,7 @@ class ProfileReader {
       wrong("/schema",
             in_quotes(kSchema),
             schema == nullptr ? "nothing" : described(*schema),
-            "zeroplan profile and zeroplan calibrate write profiles");
+            "zeroplan profile, calibrate and validate write profiles");
       throw InputError(problems_);
     }
     profile.name = text(root_, "", "name");
@@ -44,6 +44,8 @@ class ProfileReader {
     profile.provenance = text(root_, "", "provenance");
     read_values(profile);
     read_range(profile);
+    profile.validated_memory = validated("memory");
+    profile.validated_time = validated("time");
     if (!problems_.empty()) throw InputError(problems_);
     profile.document = root_;
     return profile;
@@ -166,6 +168,45 @@ class ProfileReader {
     for (const Json& gpu : list.items()) profile.gpus.push_back(gpu.as_string());
   }
 
+  // Errors of own runs, where they stand.
+  std::vector<KnownErrors> validated(std::string_view of) {
+    const Json* const both = root_.find("validated");
+    if (both == nullptr || both->is_null()) return {};
+    const std::string at = "/validated/" + std::string(of);
+    if (!both->is_object()) {
+      if (of == "memory") wrong("/validated", "an object", described(*both));
+      return {};
+    }
+    const Json* const rows = both->find(of);
+    if (rows == nullptr) return {};
+    if (!rows->is_array()) {
+      wrong(at, "an array", described(*rows));
+      return {};
+    }
+    std::vector<KnownErrors> found;
+    for (std::size_t i = 0; i < rows->items().size() && problems_.size() < kMostProblems; ++i) {
+      const Json& row = rows->items()[i];
+      const std::string place = at + "/" + std::to_string(i);
+      if (is_errors_row(row, place)) found.push_back(known_errors(row));
+    }
+    return found;
+  }
+
+  bool is_errors_row(const Json& row, const std::string& at) {
+    if (!row.is_object()) {
+      wrong(at, "an object", described(row));
+      return false;
+    }
+    const std::string kind = text(row, at, "kind");
+    if (kind.empty()) wrong(at + "/kind", "a kind of plan, or \"all\"", "nothing");
+    const auto rows = number(row, at, "rows", 1.0, 1e9, true);
+    const bool whole = rows && *rows == std::floor(*rows);
+    if (rows && !whole) wrong(at + "/rows", "a whole number", Json(*rows).dump());
+    const bool errors = number(row, at, "median_abs_error", 0.0, 1e6, true) &&
+                        number(row, at, "p95_abs_error", 0.0, 1e6, true);
+    return !kind.empty() && whole && errors;
+  }
+
   const Json& root_;
   const std::string file_;
   const std::string prefix_;
@@ -201,6 +242,24 @@ void drop_sentence(Json& cluster, const MachineFigure& figure) {
 }
 
 }  // namespace
+
+bool has_figures(const Profile& profile) {
+  return !profile.coefficients.empty() || !profile.machine.empty();
+}
+
+Json to_json(const KnownErrors& errors) {
+  return Json::object({{"kind", errors.kind},
+                       {"rows", errors.rows},
+                       {"median_abs_error", errors.median},
+                       {"p95_abs_error", errors.p95}});
+}
+
+KnownErrors known_errors(const Json& row) {
+  return {row.find("kind")->as_string(),
+          static_cast<std::int64_t>(row.find("rows")->as_number()),
+          row.find("median_abs_error")->as_number(),
+          row.find("p95_abs_error")->as_number()};
+}
 
 Profile parse_profile(const Json& value, const std::string& file, const std::string& pointer) {
   const JsonDocument document = document_of(value, file);

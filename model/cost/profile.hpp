@@ -1,18 +1,24 @@
 // A profile: what was measured of a machine or fitted to measurements, to be used instead of the
-// tables' values. Written by `zeroplan profile` and `zeroplan calibrate`, read by every command
-// through --profile or the scenario's "profile" (docs/calibrate.md).
+// tables' values, and how far predictions of its runs were off. Written by `zeroplan profile`,
+// `zeroplan calibrate` and `zeroplan validate`, read by every command through --profile or the
+// scenario's "profile" (docs/calibrate.md).
 //
 //   {"schema": "zeroplan.profile/1", "name": "...", "date": "2026-11-22", "provenance": "...",
 //    "values": [{"name": "cpu_adam_process_rate", "value": 9e8, "unit": "1/s",
 //                "relative_sd": 0.02, "provenance": "measured: ...", "gpu": "a100"}],
-//    "range": {"parameters": [1e8, 3e10], ...}}
+//    "range": {"parameters": [1e8, 3e10], ...},
+//    "validated": {"memory": [{"kind": "ZeRO-3", "rows": 4, "median_abs_error": 0.01,
+//                              "p95_abs_error": 0.02}, ...], "time": [...]}}
 //
 // A value's name is a coefficient (model/cost/coefficients.hpp) or a figure of the machine
 // (kMachineFigures); `gpu` limits a coefficient to GPUs whose key begins so. `range` says what a
-// fit has seen; a plan outside it is warned of. Anything else in the document is for people.
+// fit has seen; a plan outside it is warned of. `validated` changes no prediction: what an answer
+// says of its errors has it beside those of published runs. Anything else in the document is for
+// people.
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -60,6 +66,19 @@ struct SeenRange {
   double high = 0.0;
 };
 
+// How far predictions of a kind of plan were off: relative errors without their sign.
+struct KnownErrors {
+  std::string kind;  // "ZeRO-3, optimizer on CPU"; "all": of every kind
+  std::int64_t rows = 0;
+  double median = 0.0;
+  double p95 = 0.0;
+};
+
+// The errors of one kind as a row of `validated` and of configs/accuracy has them.
+Json to_json(const KnownErrors& errors);
+// Such a row, which has all members.
+KnownErrors known_errors(const Json& row);
+
 struct Profile {
   std::string name;
   std::string date;
@@ -68,8 +87,14 @@ struct Profile {
   std::vector<MachineValue> machine;
   std::vector<SeenRange> range;
   std::vector<std::string> gpus;  // keys of the GPUs a fit has seen; empty: no fit
-  Json document;                  // as read
+  // Of the machine's own runs, each kind and "all" last; empty: none were compared.
+  std::vector<KnownErrors> validated_memory;  // a GPU's peaks
+  std::vector<KnownErrors> validated_time;    // steps
+  Json document;                              // as read
 };
+
+// Whether it stands in for anything of the tables: one that was only validated does not.
+bool has_figures(const Profile& profile);
 
 // The document at a path or in a scenario. Throws InputError with all that is wrong: an unknown
 // name with the nearest ones, a value that is no number or outside its bounds, a wrong unit.

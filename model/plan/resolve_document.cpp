@@ -182,7 +182,7 @@ Json model_json(const Scenario& scenario, ScenarioKey key) {
 // What is read of a profile, without the tables behind it: the document stands alone.
 Json profile_json(const Profile& profile) {
   Json document = Json::object();
-  for (const char* key : {"schema", "name", "date", "provenance", "values", "range"}) {
+  for (const char* key : {"schema", "name", "date", "provenance", "values", "range", "validated"}) {
     if (const Json* found = profile.document.find(key)) document[key] = *found;
   }
   return document;

@@ -94,6 +94,7 @@ void take_profile(Resolver& r, const Prepared& prepared) {
   const Profile& profile = *r.plan.profile;
   r.plan.coefficients = Coefficients(gpu, profile.coefficients);
   take_passes(profile, r.plan.coefficients);
+  if (!has_figures(profile)) return;
   r.assume(
       phrase("profile {}{}: {} coefficients and {} figures of the machine instead of the "
              "built-in ones",

@@ -51,10 +51,9 @@ inline void check_table(const std::string& path,
 
 // The table of configs/accuracy, with its errors to a hundredth of a percent: compares it, or with
 // UPDATE_GOLDEN=1 writes it.
-inline void check_accuracy(const std::string& name,
-                           const std::vector<evidence::KnownErrors>& rows) {
+inline void check_accuracy(const std::string& name, const std::vector<KnownErrors>& rows) {
   Json list = Json::array();
-  for (evidence::KnownErrors row : rows) {
+  for (KnownErrors row : rows) {
     row.median = std::round(1e4 * row.median) / 1e4;
     row.p95 = std::round(1e4 * row.p95) / 1e4;
     list.push_back(to_json(row));

@@ -274,7 +274,7 @@ TEST_CASE("README.md, docs/validate.md and the program have the errors of the re
   const Runs every = runs_of_tables();
   testing::check_table(ZEROPLAN_SOURCE_DIR "/README.md", "rehearsed", headline(every));
   testing::check_table(ZEROPLAN_SOURCE_DIR "/docs/validate.md", "rehearsed", table(every));
-  std::vector<evidence::KnownErrors> known;
+  std::vector<KnownErrors> known;
   const auto add = [&](const std::string& kind, const Runs& runs) {
     const std::vector<double> errors = sizes(runs, Of::allocated);
     const auto rows = static_cast<std::int64_t>(runs.size());

@@ -1,6 +1,8 @@
 #include "model/cost/profile.hpp"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "base/diagnostic.hpp"
 #include "model/plan/plan.hpp"
@@ -145,4 +147,21 @@ TEST_CASE("a resolved scenario holds its profile and resolves to the same again"
   CHECK(again.coefficients[Coefficient::matmul_sustained_derate] == 1.3);
   CHECK(again.cluster.node.cpu_cores.value == 6);
   CHECK(scenario_document(again, again_said) == document);
+}
+
+TEST_CASE("errors of own runs that are none are refused, each by its place") {
+  const auto found = problems(R"({"schema":"zeroplan.profile/1","values":[],"validated":{
+      "memory":[{"kind":"ZeRO-3","rows":0,"median_abs_error":0.1,"p95_abs_error":0.2}, 7,
+                {"rows":1.5,"median_abs_error":-1,"p95_abs_error":0}],
+      "time":{}}})");
+  std::vector<std::string> pointers;
+  for (const Diagnostic& problem : found) pointers.push_back(problem.pointer);
+  CHECK(pointers == std::vector<std::string>{"/profile/validated/memory/0/rows",
+                                             "/profile/validated/memory/1",
+                                             "/profile/validated/memory/2/kind",
+                                             "/profile/validated/memory/2/rows",
+                                             "/profile/validated/memory/2/median_abs_error",
+                                             "/profile/validated/time"});
+  CHECK(problems(R"({"schema":"zeroplan.profile/1","values":[],"validated":[]})").size() == 1);
+  CHECK(problems(R"({"schema":"zeroplan.profile/1","values":[],"validated":{}})").empty());
 }
