@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "base/check.hpp"
 #include "cli/flags.hpp"
 
 namespace zeroplan::cli {
@@ -24,9 +25,12 @@ std::string_view positional_help(const CommandInfo& command, std::string_view na
     return "a ds_config.json, a scenario, or a log of a run that failed; - for standard input";
   }
   if (name == "FILE") return "a ds_config.json; else that of the scenario";
+  if (name == "LOG")
+    return "the log of the run, or the folder that it writes; - for standard input";
   if (name == "LOGS") return "logs, traces, snapshots, tables, folders of autotuning results";
   if (name == "COMMAND") return "the program and its arguments, behind --";
   if (name == "MEASUREMENTS") return "files with one measurement a line";
+  ZP_CHECK(name == "RECORDINGS", "an argument without a text");
   return "recordings of DeepSpeed, one JSON object a line; or a memory snapshot of PyTorch";
 }
 
