@@ -189,7 +189,9 @@ class OpenKeys {
                                  workload.frontend == Frontend::native &&
                                  workload.implementation == Implementation::hf;
     if (!written_by_hand || states(scenario_, ScenarioKey::outputs_held)) return;
-    const auto drop = [](Plan& plan) { plan.workload.outputs_held = false; };
+    const auto drop = [](Plan& plan) {
+      plan.workload.outputs_held = plan.workload.outputs_kept = false;
+    };
     result_.push_back({"outputs", {{0.5, "let go", nullptr, drop}}, true});
   }
 

@@ -96,6 +96,7 @@ constexpr std::array kSwitches = {
     SwitchField{ScenarioKey::compile, &Said1::compile},
     SwitchField{ScenarioKey::use_cache, &Said1::use_cache},
     SwitchField{ScenarioKey::outputs_held, &Said1::outputs_held},
+    SwitchField{ScenarioKey::outputs_kept, &Said1::outputs_kept},
     SwitchField{ScenarioKey::gradients_held, &Said1::gradients_held},
     SwitchField{ScenarioKey::sync_each_batch, &Said1::sync_each_batch},
     SwitchField{ScenarioKey::expandable_segments, &Said1::expandable_segments}};

@@ -136,6 +136,7 @@ struct Workload {
   bool compile = false;
   bool use_cache = false;            // config.use_cache; checkpointing switches it off
   bool outputs_held = false;         // by the loop while backward runs: logits live until it ends
+  bool outputs_kept = false;         // by its variable until the next forward pass has ended
   bool gradients_held = false;       // by the loop through the next forward pass (DDP, FSDP)
   bool sync_each_batch = false;      // FSDP reduces in every micro-step: no no_sync
   bool expandable_segments = false;  // of PyTorch's allocator

@@ -157,6 +157,10 @@ Json workload_of(const Facts& facts) {
   if (facts.text("frontend") == "lightning") {
     workload["outputs_held"] = false;
     if (engine != "deepspeed") workload["gradients_held"] = true;
+  } else if (facts.text("frontend") != "hf-trainer") {
+    for (const char* seen : {"outputs_held", "outputs_kept"}) {
+      if (const Json* value = facts.find(seen)) workload[seen] = *value;
+    }
   }
   workload["method"] = method_of(facts);
   for (const char* truth : {"fused_loss", "compile", "expandable_segments", "sync_each_batch"}) {

@@ -83,7 +83,8 @@ def train(arguments, model_class, prepare=None):
             recorder.synchronize()
             forward = time.perf_counter()
             engine.backward(loss)
-            outputs = None  # or its logits live until the next forward pass has ended
+            if not workload.get("outputs_kept", False):
+                outputs = None
             recorder.synchronize()
             backward = time.perf_counter()
             engine.step()

@@ -100,6 +100,7 @@ struct Scenario {
   std::optional<bool> compile{};
   std::optional<bool> use_cache{};
   std::optional<bool> outputs_held{};
+  std::optional<bool> outputs_kept{};
   std::optional<bool> gradients_held{};
   std::optional<bool> sync_each_batch{};
   std::optional<bool> expandable_segments{};

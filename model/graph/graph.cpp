@@ -106,6 +106,18 @@ Bytes only_held(const Block& block) {
 
 }  // namespace
 
+Bytes bytes_of_outputs(const ModelGraph& graph) {
+  Bytes bytes;
+  for (const BlockInstance& instance : graph.instances) {
+    const Block& block = graph.block_of(instance);
+    for (const Event& event : block.of(Pass::drop_outputs)) {
+      if (event.kind != EventKind::release) continue;
+      bytes += allocated_bytes(block.storages[static_cast<std::size_t>(event.index)]);
+    }
+  }
+  return bytes;
+}
+
 Flops flops_of(const MatrixProduct& product) {
   return Flops::of(2.0 * static_cast<double>(product.batch) * static_cast<double>(product.m) *
                    static_cast<double>(product.n) * static_cast<double>(product.k));

@@ -458,6 +458,8 @@ struct BlockMemory {
   Bytes backward_keeping_weight_gradients, backward_dropping_weight_gradients;
 };
 BlockMemory summarize(const Block& block);
+// Of a micro-batch's outputs: what lives until the loop lets them go.
+Bytes bytes_of_outputs(const ModelGraph& graph);
 
 // The cost of one pass of a block.
 struct PassCost {

@@ -401,6 +401,8 @@ void resolve_degrees(Resolver& r) {
   degrees.sequence = workload.sequence_parallel =
       ranks_said(r, ScenarioKey::sequence_parallel, Knob::sequence_parallel_size);
   degrees.pipeline = workload.pipeline_parallel = degree(ScenarioKey::pipeline_parallel);
+  // The pipeline's engine holds them in its own buffers.
+  if (degrees.pipeline > 1) workload.outputs_kept = false;
   degrees.world = r.plan.cluster.total_gpus();
   const std::int64_t inner = detail::checked_product(
       detail::checked_product(degrees.tensor, degrees.sequence), degrees.pipeline);
@@ -427,6 +429,21 @@ void report_startup(Resolver& r) {
   for (const Finding& finding : startup_findings(r.plan.ds_config, context)) {
     r.warn(said_in_file(r.ds_config_file, finding));
   }
+}
+
+// The Trainer lets the outputs die before backward. In a loop by hand `outputs = engine(...)` keeps
+// them until the next ones take their place (of other implementations no loop was seen to).
+void take_outputs(Resolver& r) {
+  Workload& workload = r.plan.workload;
+  const bool by_hand = workload.frontend == Frontend::native;
+  const bool of_hf = r.text(ScenarioKey::implementation).value_or("hf") == "hf";
+  const std::optional<bool> held = r.boolean(ScenarioKey::outputs_held);
+  const std::optional<bool> kept = r.boolean(ScenarioKey::outputs_kept);
+  if (kept.value_or(false) && !held.value_or(true)) {
+    r.problem(r.origin(ScenarioKey::outputs_held), "true beside outputs_kept", "false");
+  }
+  workload.outputs_held = held.value_or(by_hand || kept.value_or(false));
+  workload.outputs_kept = kept.value_or(by_hand && !held && of_hf);
 }
 
 }  // namespace
@@ -526,9 +543,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   if (megatron && r.plan.workload.frontend != Frontend::native) {
     r.problem(r.origin(ScenarioKey::frontend), "native under megatron", "hf-trainer");
   }
-  // The Trainer lets the outputs die before backward; a hand-written loop usually holds them.
-  r.plan.workload.outputs_held =
-      r.boolean(ScenarioKey::outputs_held).value_or(r.plan.workload.frontend == Frontend::native);
+  take_outputs(r);
   r.plan.workload.gradients_held = r.boolean(ScenarioKey::gradients_held).value_or(false);
   r.plan.workload.engine =
       choice(r, ScenarioKey::engine, kTrainingEngineNames, TrainingEngine::deepspeed);

@@ -175,7 +175,7 @@ Plan without_gradients(Resolver& r) {
   plan.model = frozen(r, policy.model);
   plan.workload.activation_checkpointing = ActivationCheckpointing::none;
   plan.workload.activation_offload = ActivationOffload::none;
-  plan.workload.outputs_held = false;
+  plan.workload.outputs_held = plan.workload.outputs_kept = false;
   plan.workload.use_cache = false;
   if (plan.trainer != nullptr && plan.trainer->trains_values()) {
     plan.workload.micro_batch_size = rollout_rows(policy);

@@ -91,6 +91,7 @@ Json workload_json(const Workload& workload) {
   if (workload.linear_attention != LinearAttention::torch) {
     object["linear_attention"] = name(kLinearAttentionNames, workload.linear_attention);
   }
+  if (workload.outputs_kept) object["outputs_kept"] = true;
   if (workload.gradients_held) object["gradients_held"] = true;
   if (workload.engine == TrainingEngine::fsdp &&
       workload.sync_each_batch != reduces_by_default(workload)) {

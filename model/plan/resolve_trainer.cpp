@@ -423,6 +423,7 @@ void resolve_trainer(Resolver& r) {
   if (trainer.trains_values()) {
     // `output` is a variable of the training loop.
     r.plan.workload.outputs_held = true;
+    r.plan.workload.outputs_kept = false;
     r.assume(
         phrase("ppo: a step is an optimizer step; a rollout stands before every {}, and its "
                "seconds are not part of the step",

@@ -46,6 +46,7 @@ enum class ScenarioKey {
   compile,
   use_cache,
   outputs_held,
+  outputs_kept,
   gradients_held,
   sync_each_batch,
   expandable_segments,

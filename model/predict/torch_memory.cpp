@@ -31,6 +31,9 @@ CategoryBytes buffers_at(const Plan& plan,
   at(bytes, kParameters) += work.graph.buffers;
   at(bytes, kTemporaries) += kept_workspaces(plan, work.graph);
   at(bytes, MemoryCategory::activations) += work.graph.batch;
+  if (plan.workload.outputs_kept && moment.phase != Phase::backward) {
+    at(bytes, MemoryCategory::logits) += bytes_of_outputs(work.graph);
+  }
   return bytes;
 }
 

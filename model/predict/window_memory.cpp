@@ -33,6 +33,7 @@ class Walk {
         buffers_(buffers),
         timeline_(work.activations),
         workspaces_(kept_workspaces(plan, work.graph)),
+        outputs_before_(plan.workload.outputs_kept ? bytes_of_outputs(work.graph) : Bytes::zero()),
         reducer_(config, plan.engine_parameters) {
     kept_ = kept_weights(plan, config);
     reentrant_ = checkpoints_reentrantly(plan);
@@ -86,6 +87,9 @@ class Walk {
     }
     at(bytes.fixed, MemoryCategory::parameters) += work_.graph.buffers;
     at(bytes.fixed, MemoryCategory::logits) += work_.graph.kept_outputs;
+    if (moment.phase != Phase::backward) {
+      at(bytes.fixed, MemoryCategory::logits) += outputs_before_;
+    }
     at(bytes.fixed, MemoryCategory::temporaries) += workspaces_;
     return bytes;
   }
@@ -268,6 +272,7 @@ class Walk {
   const std::vector<EngineBuffer>& buffers_;
   const ActivationTimeline& timeline_;
   Bytes workspaces_;
+  Bytes outputs_before_;  // that the loop keeps of the micro-batch before
   GradientReducer reducer_;
   WindowMemory memory_;
   EngineActions actions_;

@@ -23,7 +23,8 @@ Bytes layers_without_cache(const Plan& policy) {
   plan.inference = true;
   plan.beside = nullptr;
   plan.workload.activation_checkpointing = ActivationCheckpointing::none;
-  plan.workload.use_cache = plan.workload.outputs_held = false;
+  plan.workload.use_cache = false;
+  plan.workload.outputs_held = plan.workload.outputs_kept = false;
   plan.model = std::make_shared<const Model>(without_training(*plan.model));
   const ModelGraph graph = step_graph(plan);
   const auto last = static_cast<std::int32_t>(graph.instances.size()) - 1;

@@ -76,6 +76,7 @@ class RunFlags(TypedDict, total=False):
     compile: bool
     use_cache: bool
     outputs_held: bool
+    outputs_kept: bool
     gradients_held: bool
     sync_each_batch: bool
     expandable_segments: bool

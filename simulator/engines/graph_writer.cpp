@@ -1,6 +1,7 @@
 #include "simulator/engines/graph_writer.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.hpp"
 #include "model/step/kernel_workspaces.hpp"
@@ -39,6 +40,7 @@ GraphWriter::GraphWriter(const Plan& plan,
       workspaces_(kernel_workspaces(plan)),
       takes_workspace_at_start_(plan.workload.engine == TrainingEngine::embedded),
       passes_(micro_batch(graph)),
+      keeps_outputs_(plan.workload.outputs_kept),
       operation_tasks_(graph.blocks.size()),
       partial_slots_(plan.engine_parameters.size(), -1),
       batch_slot_(writer.new_slots(SlotKind::batch, 1)) {
@@ -70,10 +72,30 @@ void GraphWriter::release_loss() {
 }
 
 void GraphWriter::release_outputs() {
+  if (keeps_outputs_) return keep_outputs();
   for (const PassStep& pass : outputs_) {
     write(
         pass, [](const Event&) {}, [](std::int32_t, SlotIndex) {});
   }
+}
+
+// They leave their slots to those of the next micro-batch.
+void GraphWriter::keep_outputs() {
+  std::size_t count = 0;
+  for (const PassStep& pass : outputs_) {
+    for (const Event& event :
+         graph_.block_of(graph_.instances[static_cast<std::size_t>(pass.instance)]).of(pass.pass)) {
+      if (event.kind != EventKind::release) continue;
+      if (count == kept_slots_.size()) kept_slots_.push_back(writer_.new_slot());
+      writer_.move(slot_of(resolve(graph_, pass.instance, event.index)), kept_slots_[count++]);
+    }
+  }
+  has_kept_ = true;
+}
+
+void GraphWriter::release_kept() {
+  if (!std::exchange(has_kept_, false)) return;
+  for (const SlotIndex slot : kept_slots_) writer_.release(slot);
 }
 
 // Kept for ever. cuBLAS asks when a thread's first product runs, which has its result by then

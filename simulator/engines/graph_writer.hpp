@@ -32,12 +32,18 @@ class GraphWriter {
   // The batch arrives; at the end it goes, and the loss.
   void begin_micro_batch();
   void release_loss();
+  // Where the loop keeps them (Workload::outputs_kept) they go behind the next forward pass.
   void release_outputs();
   void end_micro_batch() { writer_.release(batch_slot_); }
   // The same process has them already.
   void take_workspaces(const GraphWriter& other) {
     in_forward_ = other.in_forward_;
     in_backward_ = other.in_backward_;
+  }
+  // The loop's variable has the outputs of the micro-batch before, whatever graph that had.
+  void take_kept_outputs(const GraphWriter& other) {
+    kept_slots_ = other.kept_slots_;
+    has_kept_ = other.has_kept_;
   }
 
   // Where autograd adds the parts of a tied weight's gradient: the stream that its weight was made
@@ -48,6 +54,7 @@ class GraphWriter {
   // on_gradient(parameter, slot): complete, and the engine's from now on.
   template <typename OnModule, typename OnGradient>
   void write(const PassStep& pass, OnModule&& on_module, OnGradient&& on_gradient) {
+    if (!in_forward_phase(pass.pass)) release_kept();
     const BlockInstance& instance = graph_.instances[static_cast<std::size_t>(pass.instance)];
     const Block& block = graph_.block_of(instance);
     writer_.set_label(labels_[static_cast<std::size_t>(pass.instance)]);
@@ -95,6 +102,8 @@ class GraphWriter {
                           const WeightGradient& gradient,
                           std::int32_t parameter);
   void make_workspace(SlotIndex& slot, Bytes bytes);
+  void keep_outputs();
+  void release_kept();
   bool is_tied_sum(std::int32_t block, std::int32_t storage) const;
 
   const ModelGraph& graph_;
@@ -105,6 +114,9 @@ class GraphWriter {
   const bool takes_workspace_at_start_;  // the embedded runtime does
   std::vector<PassStep> passes_;
   std::vector<PassStep> outputs_;  // the passes of release_outputs(): what loops hold longest
+  const bool keeps_outputs_;
+  std::vector<SlotIndex> kept_slots_;  // of outputs of the micro-batch before
+  bool has_kept_ = false;
   std::vector<SlotIndex> instance_slots_;  // first slot of each instance
   std::vector<std::int32_t> labels_;       // of each instance
   std::vector<std::array<std::vector<TaskIndex>, 2>> operation_tasks_;  // by block; [backward]

@@ -42,6 +42,7 @@ class GraphWriters {
  private:
   void go_to(std::size_t at) {
     writers_[at].take_workspaces(writers_[at_]);
+    writers_[at].take_kept_outputs(writers_[at_]);
     at_ = at;
   }
 

@@ -32,7 +32,7 @@ SETTINGS = [
     {"activation_checkpointing": "full", "activation_offload": "cpu"},
     {"engine": "fsdp"}, {"engine": "fsdp", "fsdp_version": 2}, {"engine": "ddp"}, {"engine": "embedded"}, {"frontend": "native"},
     {"fused_loss": True}, {"tiled_mlp": True}, {"compile": True}, {"use_cache": True}, {"outputs_held": True},
-    {"gradients_held": True}, {"optimizer_implementation": "for-loop"}, {"evaluation": "loss"}, {"evaluation": "logits"},
+    {"gradients_held": True}, {"outputs_kept": True}, {"optimizer_implementation": "for-loop"}, {"evaluation": "loss"}, {"evaluation": "logits"},
     {"sequence_parallel": 2}, {"tensor_parallel": 2}, {"pipeline_parallel": 2, "gradient_accumulation_steps": 4},
     {"gradient_accumulation_steps": 4}, *[{"implementation": name} for name in ("litgpt", "composer", "fms", "megatron")],
     {"dataset": {"samples": 100, "mean_tokens": 30, "tokens_sd": 9}},

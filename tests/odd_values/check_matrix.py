@@ -77,6 +77,7 @@ AXES = {
     "activation_offload": ["cpu"],
     "use_cache": [True],
     "outputs_held": [True],
+    "outputs_kept": [True],
     "gradients_held": [True],
     "fsdp_version": [1, 2],
     "evaluation": ["loss", "logits", {"logits": {"batch_size": 1, "accumulation_steps": 2}}],

@@ -134,6 +134,14 @@ TEST_CASE("A run without an engine, of the Trainer and of FSDP2 say what they ar
   CHECK(lightning.find("gradients_held")->as_boolean());
   CHECK_FALSE(lightning.find("outputs_held")->as_boolean());
   CHECK(plain.find("gradients_held") == nullptr);
+  CHECK(plain.find("outputs_kept") == nullptr);
+  // Whether a loop by hand had its outputs when backward began and when the next pass ended; the
+  // Trainer's is known.
+  const std::string seen = fact("outputs_held", "true") + fact("outputs_kept", "false");
+  const Json by_hand = workload(seen);
+  CHECK(by_hand.find("outputs_held")->as_boolean());
+  CHECK_FALSE(by_hand.find("outputs_kept")->as_boolean());
+  CHECK(workload(seen + fact("frontend", R"("hf-trainer")")).find("outputs_held") == nullptr);
   const Json sharded =
       workload(fact("engine", R"("fsdp2")") + fact("lora", R"({"rank":8,"targets":["q_proj"]})"));
   CHECK(text(sharded, "engine") == "fsdp");

@@ -19,10 +19,11 @@ def once(name, value):
 
 
 def forget():
-    global _longest, _shortest, _made
+    global _longest, _shortest, _made, _outputs, _went_back
     _said.clear()
     _longest = _shortest = 0
-    _made = None
+    _made = _outputs = None
+    _went_back = False
 
 
 def software(*packages):
@@ -139,6 +140,27 @@ def _note_images(args, kwargs):
         once("images", pictures.in_each(shape[0]) or [])
 
 
+_outputs = None  # of the last forward pass, a weak reference
+_went_back = False  # since then
+
+
+def _note_outputs(outputs):
+    """A loop's `outputs = model(...)` has those of the last micro-batch until this pass has ended, unless it let them go."""
+    global _outputs, _went_back
+    if _went_back:
+        once("outputs_kept", _outputs() is not None)
+    # A tuple has no weak reference, and a tensor may outlive its variable in the graph.
+    _outputs = weakref.ref(outputs) if hasattr(outputs, "to_tuple") else None
+    _went_back = False
+
+
+def backward_begins():
+    global _went_back
+    if _outputs is not None and not _went_back:
+        once("outputs_held", _outputs() is not None)
+        _went_back = True
+
+
 def watch_models(base):
     import torch
 
@@ -148,16 +170,20 @@ def watch_models(base):
     @functools.wraps(call)
     def __call__(self, *args, **kwargs):
         # What from_pretrained returns is in its mode for inference, and is trained so by who forgets it.
-        if torch.is_grad_enabled() and not within:
+        trains = torch.is_grad_enabled() and not within
+        if trains:
             if "model" not in _said:
                 _note_model(self, args, kwargs)
             _note_images(args, kwargs)
             _note_batch(_ids_shape(args, kwargs))
         within.append(self)
         try:
-            return call(self, *args, **kwargs)
+            outputs = call(self, *args, **kwargs)
         finally:
             within.pop()
+        if trains:
+            _note_outputs(outputs)
+        return outputs
 
     base.__call__ = __call__
 

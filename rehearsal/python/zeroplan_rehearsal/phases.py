@@ -142,6 +142,8 @@ def _wrap(owner, name, make):
 def _backward(original):
     def backward(*args, **kwargs):
         outermost = tracker.begin("backward", "forward")
+        if outermost:
+            facts.backward_begins()
         try:
             return original(*args, **kwargs)
         finally:

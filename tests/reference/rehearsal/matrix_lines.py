@@ -56,7 +56,7 @@ def cluster(gpu, ranks):
 
 def line(name, version, engine="deepspeed", stage=0, offload="", ranks=8, gpu="A100-80G-SXM", sequence=1024, batch=1,
          micro_batches=1, checkpointing="", attention="sdpa", precision="bf16", lora=0, trainer=False, knobs=(),
-         fsdp=1):
+         fsdp=1, keeps_outputs=False):
     zero = {"stage": stage, **OFFLOADS[offload]}
     for knob in knobs:
         zero.update(KNOBS[knob][1])
@@ -75,6 +75,7 @@ def line(name, version, engine="deepspeed", stage=0, offload="", ranks=8, gpu="A
         "precision": precision, "optimizer": "adamw", "attention": attention,
         "activation_checkpointing": "full" if checkpointing else "none", "engine": engine,
         "frontend": "hf-trainer" if trainer else "native",
+        **({} if trainer else {"outputs_kept" if keeps_outputs else "outputs_held": True}),
         # train.py then takes back what peft from 0.12 on makes of adapters beside 16 bits.
         "method": {"lora": {"rank": lora, "targets": TARGETS.get(name, ["q_proj", "v_proj"]), "dtype": precision}}
         if lora else "full",
@@ -87,7 +88,7 @@ def line(name, version, engine="deepspeed", stage=0, offload="", ranks=8, gpu="A
         kind += "-grad"
     parts = [name, kind, offload, "w%d" % ranks, "s%d" % sequence, "m%d" % batch, micro_batches > 1 and "g%d" % micro_batches,
              checkpointing, attention == "eager" and "eager", precision != "bf16" and precision, lora and "lora%d" % lora,
-             trainer and "trainer", *knobs, not gpu.startswith("A100-80G") and gpu, version]
+             trainer and "trainer", keeps_outputs and "kept", *knobs, not gpu.startswith("A100-80G") and gpu, version]
     made = {"id": "-".join(filter(None, parts)), "source": "rehearsal", "tier": "A",
             "group": "rehearsal/%s/%s" % (name, kind + (offload and "-" + offload)),
             "scenario": {"model": model(name), "cluster": cluster(gpu, ranks), "workload": workload,
@@ -139,6 +140,21 @@ def changes():
     yield dict(engine="fsdp", stage=2, batch=2)
 
 
+def with_outputs_kept():
+    """Loops whose variable has the outputs until the next forward pass has ended."""
+    for stage in (0, 1, 2, 3):
+        yield dict(stage=stage, batch=2)
+        yield dict(stage=stage, batch=3, micro_batches=3, checkpointing="ckn")
+    for stage, offload in ((2, "off"), (3, "offall")):
+        yield dict(stage=stage, offload=offload, batch=4, checkpointing="ckr", ranks=4)
+    yield dict(stage=2, lora=16, batch=2)
+    yield dict(stage=1, precision="fp16", batch=2, attention="eager")
+    for ranks in (1, 4):
+        yield dict(engine="ddp", ranks=ranks, batch=2, micro_batches=2)
+    for fsdp in (1, 2):
+        yield dict(engine="fsdp", stage=3, fsdp=fsdp, ranks=4, batch=2, checkpointing="ckn")
+
+
 def at_random(dice):
     """A combination."""
     stage = dice.choice((1, 2, 2, 3, 3, 3))
@@ -162,6 +178,9 @@ def matrix():
             for said in changes():
                 if said.get("sequence", 0) <= 2048 or name.startswith("tiny"):
                     yield line(name, version, **said)
+        for name in ("tinyllama-1.1b", "qwen2.5-0.5b") if version == "t211" else ():
+            for said in with_outputs_kept():
+                yield line(name, version, keeps_outputs=True, **said)
         for _ in range(60):
             name = dice.choice([n for n in FAMILIES if n not in LARGE and version in SINCE.get(n, SOFTWARE)])
             said = at_random(dice)

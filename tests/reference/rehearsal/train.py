@@ -32,6 +32,7 @@ class Run:
         self.micro_batches = self.workload.get("gradient_accumulation_steps", 1)
         self.lengths = iter(self.program.get("lengths", []))
         self.steps = self.program.get("steps", 4)
+        self.keeps_outputs = self.workload.get("outputs_kept", False)  # else a loop by hand drops them behind backward
         method = self.workload["method"] if isinstance(self.workload["method"], dict) else {}
         self.four_bits = method.get("qlora")
         self.lora = method.get("lora") or self.four_bits
@@ -202,7 +203,8 @@ class Run:
             out = engine(**given)
             loss = out.loss
             engine.backward(loss)
-            del out, loss
+            if not self.keeps_outputs:
+                del out, loss
             engine.step()
 
     def shard_modules(self, model, blocks):
@@ -279,7 +281,8 @@ class Run:
                         out = model(**given)
                     loss = out.loss
                     loss.backward()
-                del out, loss
+                if not self.keeps_outputs:
+                    del out, loss
             optimizer.step()
             optimizer.zero_grad()
 

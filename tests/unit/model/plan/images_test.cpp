@@ -24,7 +24,7 @@ Scenario scenario_of(const std::string& model, const std::string& workload, int 
   return parse_scenario(
       parse_json(R"({"model":")" + path + R"(","cluster":"1x2xA100-80G-PCIe","workload":{)" +
                      R"("precision":"bf16","optimizer":"adamw","attention":"sdpa",)" +
-                     R"("frontend":"native")" + workload +
+                     R"("frontend":"native","outputs_kept":false)" + workload +
                      R"(},"software":{"torch":"2.11.0","transformers":"5.17.0",)" +
                      R"("deepspeed":"0.19.6"},"ds_config":{"bf16":{"enabled":true},)" +
                      R"("gradient_accumulation_steps":1,"gradient_clipping":1.0,)" +

@@ -290,6 +290,19 @@ TEST_CASE("what the engine does not read is said to have no effect") {
   }
 }
 
+TEST_CASE("a loop by hand keeps its outputs until the next ones, where nothing is said") {
+  const auto held_and_kept = [](const std::string& workload) {
+    const Workload said = resolve(seven_b(workload, "{}")).workload;
+    return std::pair(said.outputs_held, said.outputs_kept);
+  };
+  CHECK(held_and_kept("{}") == std::pair(false, false));
+  CHECK(held_and_kept(R"({"frontend":"native"})") == std::pair(true, true));
+  CHECK(held_and_kept(R"({"frontend":"native","outputs_held":true})") == std::pair(true, false));
+  CHECK(held_and_kept(R"({"frontend":"native","outputs_kept":false})") == std::pair(true, false));
+  CHECK(held_and_kept(R"({"outputs_kept":true})") == std::pair(true, true));
+  CHECK_THROWS_AS(held_and_kept(R"({"outputs_held":false,"outputs_kept":true})"), InputError);
+}
+
 TEST_CASE("the pool behind weights on NVMe is judged over all micro-steps of a step") {
   const auto run = [](int accumulation, int buffers) {
     return predict(resolve(scenario(

@@ -34,9 +34,10 @@ Plan plan_of(const Setup& setup) {
       (setup.model.empty() ? R"(,"vocab_size":1024,"tie_word_embeddings":false)" : setup.model) +
       R"(},"cluster":{"nodes":1,"gpu":"A100-80G-SXM","gpus_per_node":)" +
       std::to_string(setup.gpus) + setup.cluster +
-      R"(},"workload":{"sequence_length":128,"attention":"flash","frontend":")" + setup.frontend +
-      "\"" + setup.workload + R"(},"ds_config":{"bf16":{"enabled":true},"zero_optimization":)" +
-      setup.zero + R"(},"software":)" + setup.software + "}";
+      R"(},"workload":{"sequence_length":128,"attention":"flash","outputs_kept":false,"frontend":")" +
+      setup.frontend + "\"" + setup.workload +
+      R"(},"ds_config":{"bf16":{"enabled":true},"zero_optimization":)" + setup.zero +
+      R"(},"software":)" + setup.software + "}";
   return resolve(parse_scenario(parse_json(text, "s.json").root, "s.json"));
 }
 

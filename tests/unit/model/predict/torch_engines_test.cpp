@@ -26,9 +26,10 @@ Plan planned(const std::string& model,
              const std::string& workload,
              const std::string& ds_config,
              const std::string& cluster = "8xA100-80G") {
-  const std::string text = R"({"model":)" + model + R"(,"cluster":")" + cluster +
-                           R"(","workload":{"frontend":"native","precision":"bf16")" + workload +
-                           R"(},"ds_config":)" + ds_config + "}";
+  const std::string text =
+      R"({"model":)" + model + R"(,"cluster":")" + cluster +
+      R"(","workload":{"frontend":"native","outputs_kept":false,"precision":"bf16")" + workload +
+      R"(},"ds_config":)" + ds_config + "}";
   return resolve(parse_scenario(parse_json(text, "s.json").root, "s.json"));
 }
 
@@ -239,6 +240,35 @@ TEST_CASE("litgpt under FSDP checkpoints, accumulates without reducing, and mixe
   };
   CHECK(gradients(mixed) >= 8 * block * 2);
   CHECK(gradients(apart) < 8 << 20);
+}
+
+TEST_CASE("outputs that a loop keeps are there between steps and beside the next forward pass") {
+  struct Case {
+    std::string engine;
+    std::string ds_config;
+  };
+  const std::string accumulated = R"(,"gradient_accumulation_steps":2)";
+  for (const Case& one : {Case{R"(,"engine":"ddp")" + accumulated, "{}"},
+                          Case{R"(,"engine":"fsdp","fsdp_version":1)", kShardAll},
+                          Case{R"(,"engine":"fsdp","fsdp_version":2)", kShardAll},
+                          Case{accumulated, R"({"zero_optimization":{"stage":2}})"},
+                          Case{"", kShardAll}}) {
+    INFO(one.engine << one.ds_config);
+    const Plan drops = planned(kLlama, one.engine, one.ds_config, "2xA100-80G");
+    Plan keeps = drops;
+    keeps.workload.outputs_kept = true;
+    const std::int64_t outputs = bytes_of_outputs(graph(drops)).count();
+    CHECK(outputs >= drops.workload.sequence_length * 32000 * 2);  // logits in 16 bits
+    for (const bool simulated : {false, true}) {
+      INFO(simulated);
+      const StepResult dropped = simulated ? simulator::simulate(drops) : predict(drops);
+      const StepResult kept = simulated ? simulator::simulate(keeps) : predict(keeps);
+      const std::int64_t more = (kept.gpu.static_allocated - dropped.gpu.static_allocated).count();
+      CHECK(more == Approx(outputs).epsilon(0.04).margin(1 << 20));
+      const auto forward = static_cast<std::size_t>(Phase::forward);
+      CHECK(sum(kept.gpu.by_phase[forward]) >= sum(dropped.gpu.by_phase[forward]));
+    }
+  }
 }
 
 TEST_CASE("FSDP's offload leaves gathered blocks on the GPU and gives Adam to the CPU") {
