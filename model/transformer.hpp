@@ -20,6 +20,7 @@
 #include "base/units.hpp"
 #include "model/images.hpp"
 #include "model/software.hpp"
+#include "model/workload.hpp"
 
 namespace zeroplan {
 
@@ -143,6 +144,7 @@ inline constexpr std::int64_t kUsualSequence = 2048;  // tokens, where nobody sa
 struct ModelUse {
   ExpertLayout experts = ExpertLayout::modules;  // Mixtral, Qwen2-MoE, Qwen3-MoE; others have one
   std::string attention;  // transformers' name, of a recorded class; empty: the class's default
+  Implementation implementation = Implementation::hf;  // whose code of the family is trained
   // Tokens: on which side of the config's windows the sequences of a recorded class are.
   std::int64_t sequence_length = kUsualSequence;
   std::optional<Version> transformers;  // whose code a recorded class has; absent: the newest

@@ -51,9 +51,12 @@ constexpr std::array kFamilies = {
 
 std::span<const Family> all_families() { return kFamilies; }
 
-const Family* find_family(std::string_view model_type, const Json& config) {
+const Family* find_family(std::string_view model_type,
+                          const Json& config,
+                          Implementation implementation) {
   for (const Family& family : kFamilies) {
     if (family.model_type != model_type) continue;
+    if (family.of_others && implementation == Implementation::hf) return nullptr;
     const std::string_view another = family.key_of_another;
     return another.empty() || config.find(another) == nullptr ? &family : nullptr;
   }
