@@ -168,7 +168,6 @@ enum class ReleaseRule : std::uint8_t {
   older_models_share_loss,
   loss_pads_labels,
   starcoder2_keeps_activations,
-  mpt_drops_pair,
   experts_undescribed,
   fuses_experts,
   bert_gathers_types,

@@ -7,6 +7,8 @@ namespace zeroplan::families {
 
 namespace {
 
+constexpr bool kOfOthers = true;
+
 constexpr std::array kFamilies = {
     Family{"baichuan", "BaichuanConfig", build_llama_like},
     Family{"bert", "BertConfig", build_bert},
@@ -31,7 +33,7 @@ constexpr std::array kFamilies = {
     Family{"llama", "LlamaConfig", build_llama_like},
     Family{"mistral", "MistralConfig", build_llama_like},
     Family{"mixtral", "MixtralConfig", build_llama_like},
-    Family{"mpt", "MptConfig", build_mpt},
+    Family{"mpt", "MptConfig", build_mpt, {}, kOfOthers},
     Family{"olmo", "OlmoConfig", build_llama_like},
     Family{"olmo2", "Olmo2Config", build_llama_like},
     Family{"opt", "OPTConfig", build_opt},

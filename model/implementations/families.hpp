@@ -18,7 +18,6 @@ void build_chatglm(GraphAssembler& assembler, const Context& context);
 void build_phi(GraphAssembler& assembler, const Context& context);
 void build_falcon(GraphAssembler& assembler, const Context& context);
 void build_gpt_bigcode(GraphAssembler& assembler, const Context& context);  // from build_gpt2
-void build_mpt(GraphAssembler& assembler, const Context& context);
 
 void build_decoder(GraphAssembler& assembler, const Context& context);
 

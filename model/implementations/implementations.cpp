@@ -39,7 +39,7 @@ constexpr std::array kFamilies = {
     Family{"chatglm", hf::build_chatglm},
     Family{"phi", hf::build_phi},
     Family{"falcon", hf::build_falcon},
-    Family{"mpt", hf::build_mpt},
+    Family{"mpt", nullptr},       // others' code alone
     Family{"litgpt", nullptr},    // families/litgpt.hpp
     Family{"megatron", nullptr},  // families/megatron.hpp
 };

@@ -116,23 +116,4 @@ inline Model gpt_bigcode(bool one_key_head) {
   return model;
 }
 
-inline Model mpt() {
-  Model model = classic("mpt",
-                        "MptForCausalLM",
-                        {{"transformer.wte.weight", {32000, 1024}}},
-                        "transformer.blocks.",
-                        {{"norm_1.weight", {1024}},
-                         {"attn.Wqkv.weight", {3072, 1024}},
-                         {"attn.out_proj.weight", {1024, 1024}},
-                         {"norm_2.weight", {1024}},
-                         {"ffn.up_proj.weight", {4096, 1024}},
-                         {"ffn.down_proj.weight", {1024, 4096}}},
-                        {{"transformer.norm_f.weight", {1024}}});
-  model.shape.activation = ActivationFunction::gelu;
-  model.shape.position = PositionKind::alibi;
-  model.shape.rotary_dim = 0;
-  model.shape.max_positions = 2048;
-  return model;
-}
-
 }  // namespace zeroplan::testing
