@@ -211,7 +211,6 @@ Model build_gpt2(const FamilyInput& input);  // gpt2.cpp, with gpt_bigcode
 Model build_gpt_neox(const FamilyInput& input);
 Model build_llama_like(const FamilyInput& input);  // llama_like.cpp
 Model build_mpt(const FamilyInput& input);
-Model build_opt(const FamilyInput& input);
 Model build_phi(const FamilyInput& input);
 
 }  // namespace zeroplan::families

@@ -205,20 +205,25 @@ void take_stored_dtype(Model& model, const Json& config) {
 // In the place of the language head, which stands last, the one that scores sequences.
 void put_scores(Model& model, const Json& config, const std::string& architecture) {
   const Json *said = config.find("num_labels"), *names = config.find("id2label");
+  Module& head = model.modules.back();
+  const auto last = static_cast<int>(model.parameters.size()) - 1;
+  // OPT-350m's hidden states are made narrower before the head.
+  const std::int64_t width =
+      head.parameters.empty()
+          ? model.shape.hidden
+          : model.parameters[static_cast<std::size_t>(head.parameters.front())].shape.back();
   std::int64_t labels = 2;
   if (said != nullptr && said->is_integer() && said->as_integer() > 0) {
     labels = std::min(said->as_integer(), model.shape.hidden);
   } else if (names != nullptr && names->is_object() && !names->members().empty()) {
     labels = static_cast<std::int64_t>(names->members().size());
   }
-  Module& head = model.modules.back();
-  const auto last = static_cast<int>(model.parameters.size()) - 1;
   const bool own = !head.parameters.empty() && head.parameters.front() == last;
   if (!own) model.parameters.emplace_back();
   Parameter& weight = model.parameters.back();
   weight.name = "score.weight";
-  weight.shape = {labels, model.shape.hidden};
-  weight.numel = Elements::of(detail::checked_product(labels, model.shape.hidden));
+  weight.shape = {labels, width};
+  weight.numel = Elements::of(detail::checked_product(labels, width));
   head.name = "score";
   head.parameters = {static_cast<int>(model.parameters.size()) - 1};
   model.architecture = architecture;

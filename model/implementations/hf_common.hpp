@@ -198,12 +198,6 @@ Tensor token_labels_loss(Tape& t,
                          std::string_view classifier,
                          const Tensor& hidden);
 Tensor spans_loss(Tape& t, const Context& c, const Tensor& hidden);
-// *ForSequenceClassification of decoders: a score of every position, of which each row's last
-// counts.
-Tensor last_position_loss(Tape& t,
-                          const Context& c,
-                          std::string_view classifier,
-                          const Tensor& hidden);
 // The error for a class without a loss of its own.
 [[noreturn]] void no_loss(const Model& model);
 // The linear to the vocabulary and the loss; with fused_loss, in one operation without logits.

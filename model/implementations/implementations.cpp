@@ -32,7 +32,6 @@ constexpr std::array kFamilies = {
     Family{"gpt2", hf::build_gpt2, false, embedded::build_gpt2},
     Family{"gpt_neox", hf::build_gpt_neox},
     Family{"clipped_decoder", hf::build_decoder},
-    Family{"opt", hf::build_opt, true},
     Family{"bloom", hf::build_bloom, false, embedded::build_bloom},
     Family{"bert", hf::build_bert, true, embedded::build_bert},
     Family{"glm", hf::build_glm},

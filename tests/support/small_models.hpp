@@ -193,36 +193,6 @@ inline Model gpt_neox(bool parallel) {
   return model;
 }
 
-inline Model opt() {
-  Model model = classic("opt",
-                        "OPTForCausalLM",
-                        {{"model.decoder.embed_tokens.weight", {32000, 1024}},
-                         {"model.decoder.embed_positions.weight", {1026, 1024}},
-                         {"model.decoder.final_layer_norm.weight", {1024}},
-                         {"model.decoder.final_layer_norm.bias", {1024}}},
-                        "model.decoder.layers.",
-                        {{"self_attn.k_proj.weight", {1024, 1024}},
-                         {"self_attn.k_proj.bias", {1024}},
-                         {"self_attn.v_proj.weight", {1024, 1024}},
-                         {"self_attn.v_proj.bias", {1024}},
-                         {"self_attn.q_proj.weight", {1024, 1024}},
-                         {"self_attn.q_proj.bias", {1024}},
-                         {"self_attn.out_proj.weight", {1024, 1024}},
-                         {"self_attn.out_proj.bias", {1024}},
-                         {"self_attn_layer_norm.weight", {1024}},
-                         {"self_attn_layer_norm.bias", {1024}},
-                         {"fc1.weight", {4096, 1024}},
-                         {"fc1.bias", {4096}},
-                         {"fc2.weight", {1024, 4096}},
-                         {"fc2.bias", {1024}},
-                         {"final_layer_norm.weight", {1024}},
-                         {"final_layer_norm.bias", {1024}}},
-                        {});
-  model.shape.activation = ActivationFunction::relu;
-  model.shape.hidden_dropout = 0.1;
-  return model;
-}
-
 inline Model bloom() {
   Model model = classic("bloom",
                         "BloomForCausalLM",

@@ -60,11 +60,6 @@ TEST_CASE("A GPT-NeoX layer saves 7U + 2F + 3A + 4N eager and 10U + 2F + 4N + LS
   CHECK(saved(testing::gpt_neox(false), kSdpa, {4, 50}) == Bytes::of(9 * U + 2 * F + 4 * N + kLse));
 }
 
-TEST_CASE("An OPT layer saves 9U + F + 3A + 4N eager and 9U + F + 4N + LSE fused") {
-  CHECK(saved(testing::opt(), kEager, {4, 50}) == Bytes::of(9 * U + F + 3 * A + 4 * N));
-  CHECK(saved(testing::opt(), kSdpa, {4, 50}) == Bytes::of(9 * U + F + 4 * N + kLse));
-}
-
 TEST_CASE("A BLOOM layer saves 8U + 2F + 3A + 4N, and its gelu needs 4F more in both passes") {
   CHECK(saved(testing::bloom(), kSdpa, {4, 50}) == Bytes::of(8 * U + 2 * F + 3 * A + 4 * N));
 }
@@ -102,7 +97,6 @@ TEST_CASE("Operations with a kernel, as recorded") {
   };
   const std::vector<Row> rows = {{testing::gpt2(), kSdpa, {4, 47}, 19, 31},
                                  {testing::gpt2(), kEager, {4, 47}, 30, 42},
-                                 {testing::opt(), kSdpa, {4, 50}, 15, 29},
                                  {testing::bert(), kEager, {4, 50}, 23, 38},
                                  {testing::bloom(), kEager, {4, 50}, 27, 52}};
   for (const Row& row : rows) {
@@ -117,7 +111,6 @@ TEST_CASE("Every family releases what it allocates and yields each gradient once
   for (const Model& model : {testing::gpt2(),
                              testing::gpt_neox(true),
                              testing::gpt_neox(false),
-                             testing::opt(),
                              testing::bloom(),
                              testing::bert()}) {
     for (const Attention attention : {kEager, kSdpa}) {

@@ -72,7 +72,6 @@ TEST_CASE("A model with adapters is whole with and without checkpointing") {
   for (const Model& base : {testing::llama({}),
                             testing::gpt2(),
                             testing::gpt_neox(true),
-                            testing::opt(),
                             testing::bloom(),
                             testing::bert(),
                             testing::phi3()}) {
