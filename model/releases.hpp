@@ -127,7 +127,6 @@ enum class ReleaseRule : std::uint8_t {
   // --- transformers: attention ---
   masks_scores_once,
   llama_has_sdpa,
-  phi_has_sdpa,
   bert_has_sdpa,
   gpt2_has_sdpa,
   roberta_has_sdpa,
@@ -137,7 +136,6 @@ enum class ReleaseRule : std::uint8_t {
   gemma2_has_sdpa,
   gemma2_refuses_sdpa,
   gemma_scales_in_embedding,
-  phi_keeps_format,
   gpt_neox_rewritten,
   masks_by_utilities,
   groups_heads_in_sdpa,

@@ -36,7 +36,7 @@ constexpr std::array kFamilies = {
     Family{"mpt", "MptConfig", build_mpt, {}, kOfOthers},
     Family{"olmo", "OlmoConfig", build_llama_like},
     Family{"olmo2", "Olmo2Config", build_llama_like},
-    Family{"phi", "PhiConfig", build_phi},
+    Family{"phi", "PhiConfig", build_phi, {}, kOfOthers},
     Family{"phi3", "Phi3Config", build_llama_like},
     Family{"qwen2", "Qwen2Config", build_llama_like},
     Family{"qwen2_moe", "Qwen2MoeConfig", build_llama_like},

@@ -8,37 +8,6 @@
 
 namespace zeroplan::testing {
 
-inline Model phi() {
-  Model model = classic("phi",
-                        "PhiForCausalLM",
-                        {{"model.embed_tokens.weight", {32000, 1024}}},
-                        "model.layers.",
-                        {{"self_attn.q_proj.weight", {1024, 1024}},
-                         {"self_attn.q_proj.bias", {1024}},
-                         {"self_attn.k_proj.weight", {1024, 1024}},
-                         {"self_attn.k_proj.bias", {1024}},
-                         {"self_attn.v_proj.weight", {1024, 1024}},
-                         {"self_attn.v_proj.bias", {1024}},
-                         {"self_attn.dense.weight", {1024, 1024}},
-                         {"self_attn.dense.bias", {1024}},
-                         {"mlp.fc1.weight", {4096, 1024}},
-                         {"mlp.fc1.bias", {4096}},
-                         {"mlp.fc2.weight", {1024, 4096}},
-                         {"mlp.fc2.bias", {1024}},
-                         {"input_layernorm.weight", {1024}},
-                         {"input_layernorm.bias", {1024}}},
-                        {{"model.final_layernorm.weight", {1024}},
-                         {"model.final_layernorm.bias", {1024}},
-                         {"lm_head.weight", {32000, 1024}},
-                         {"lm_head.bias", {32000}}});
-  model.shape.tied_embeddings = false;
-  model.shape.activation = ActivationFunction::gelu_new;
-  model.shape.parallel_residual = true;
-  model.shape.rotary_dim = 64;
-  model.shape.hidden_dropout = 0.1;
-  return model;
-}
-
 // 7B: one key head, one norm. 40B: two key heads, two norms. RW: ALiBi, biases, sequential.
 enum class FalconKind { one_key_head, grouped, alibi };
 

@@ -1,4 +1,4 @@
-// Layers of Phi, Falcon and GPTBigCode: the bytes they save, and how high they peak. The sums
+// Layers of Falcon and GPTBigCode: the bytes they save, and how high they peak. The sums
 // were recorded with the classes of transformers 4.47, 4.50 and 4.57 on meta tensors (torch 2.6).
 #include <algorithm>
 #include <string>
@@ -72,24 +72,6 @@ TEST_CASE("An InternLM2 layer saves what LLaMA's saves but for values that are v
   // Transformers' newer releases do not change what the repository's code does.
   CHECK(saved(made("internlm2", 2), kSdpa, {4, 57}) ==
         saved(made("internlm2", 2), kSdpa, own_tables));
-}
-
-TEST_CASE("A Phi layer saves 6U + 5F + 3A + 2N eager, 6U + 5F + 2N + LSE and a copy fused") {
-  const std::int64_t dropouts = U;  // two masks of U / 2
-  CHECK(saved(testing::phi(), kEager, {4, 50}) ==
-        Bytes::of(6 * U + dropouts + 5 * F + 3 * A + 2 * N));
-  // queries from cat are laid out by heads: SDPA's output too, and merging the heads copies it
-  CHECK(saved(testing::phi(), kSdpa, {4, 50}) ==
-        Bytes::of(7 * U + dropouts + 5 * F + 2 * N + kLse));
-  // before 4.48 queries and keys of the eager class are fp32
-  CHECK(saved(testing::phi(), kEager, {4, 47}) ==
-        Bytes::of(8 * U + dropouts + 5 * F + 3 * A + 2 * N));
-}
-
-TEST_CASE("A Phi layer's backward peaks at gelu_new, 7.5U above its entry") {
-  const BlockMemory memory = layer(testing::phi(), kSdpa, {4, 50});
-  CHECK(memory.backward_dropping_weight_gradients == Bytes::of(7 * U + U / 2));
-  CHECK(memory.forward.total == memory.saved + memory.output + Bytes::of(3 * U));
 }
 
 TEST_CASE("A Falcon-7B layer saves 6U + A + 2F + 2N eager") {
@@ -188,9 +170,6 @@ TEST_CASE("The parallel and multi-query decoders have the recorded operations wi
   };
   // Falcon: two copies of an index to the GPU more than on the meta device.
   const std::vector<Row> rows = {
-      {testing::phi(), kEager, {4, 50}, 40, 68},
-      {testing::phi(), kEager, {4, 47}, 41, 69},
-      {testing::phi(), kSdpa, {4, 57}, 33, 60},
       {testing::falcon(FalconKind::one_key_head), kEager, {4, 50}, 29 + 2, 45},
       {testing::falcon(FalconKind::grouped), kSdpa, {4, 50}, 25 + 2, 46},
       {testing::falcon(FalconKind::alibi), kEager, {4, 50}, 25, 34},
@@ -213,8 +192,6 @@ TEST_CASE("Whole decoders peak where the recordings did, to 0.02 of a hidden sta
     double forward, kept, backward;  // in U; kept: without the output object
   };
   const std::vector<Row> rows = {
-      {testing::phi(), kEager, 260.3324, 166.5784, 291.5745},
-      {testing::phi(), kSdpa, 214.3641, 120.6101, 245.6062},
       {testing::falcon(FalconKind::one_key_head), kEager, 202.3949, 108.6409, 233.6370},
       {testing::falcon(FalconKind::one_key_head), kSdpa, 224.3949, 130.6409, 255.6370},
       {testing::falcon(FalconKind::grouped), kEager, 204.4027, 110.6487, 235.6448},
@@ -242,8 +219,7 @@ TEST_CASE("Whole decoders peak where the recordings did, to 0.02 of a hidden sta
 }
 
 TEST_CASE("Every decoder releases what it allocates and yields each gradient once") {
-  for (const Model& model : {testing::phi(),
-                             testing::falcon(FalconKind::one_key_head),
+  for (const Model& model : {testing::falcon(FalconKind::one_key_head),
                              testing::falcon(FalconKind::grouped),
                              testing::falcon(FalconKind::alibi),
                              testing::gpt_bigcode(true),
