@@ -26,7 +26,7 @@ constexpr std::array kFamilies = {
     Family{"glm4", "Glm4Config", build_llama_like},
     Family{"gpt2", "GPT2Config", build_gpt2},
     Family{"gpt_bigcode", "GPTBigCodeConfig", build_gpt2},
-    Family{"gpt_neox", "GPTNeoXConfig", build_gpt_neox},
+    Family{"gpt_neox", "GPTNeoXConfig", build_gpt_neox, {}, kOfOthers},
     Family{"granite", "GraniteConfig", build_llama_like},
     Family{"internlm", "InternLMConfig", build_llama_like},
     Family{"internlm2", "InternLM2Config", build_llama_like},

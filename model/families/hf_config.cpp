@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/described.hpp"
 #include "base/diagnostic.hpp"
@@ -204,28 +205,31 @@ void take_stored_dtype(Model& model, const Json& config) {
 
 // In the place of the language head, which stands last, the one that scores sequences.
 void put_scores(Model& model, const Json& config, const std::string& architecture) {
-  const Json *said = config.find("num_labels"), *names = config.find("id2label");
   Module& head = model.modules.back();
-  const auto last = static_cast<int>(model.parameters.size()) - 1;
   // OPT-350m's hidden states are made narrower before the head.
   const std::int64_t width =
       head.parameters.empty()
           ? model.shape.hidden
           : model.parameters[static_cast<std::size_t>(head.parameters.front())].shape.back();
+  const Json *said = config.find("num_labels"), *names = config.find("id2label");
   std::int64_t labels = 2;
   if (said != nullptr && said->is_integer() && said->as_integer() > 0) {
-    labels = std::min(said->as_integer(), model.shape.hidden);
+    labels = std::min(said->as_integer(), width);
   } else if (names != nullptr && names->is_object() && !names->members().empty()) {
     labels = static_cast<std::int64_t>(names->members().size());
   }
-  const bool own = !head.parameters.empty() && head.parameters.front() == last;
-  if (!own) model.parameters.emplace_back();
-  Parameter& weight = model.parameters.back();
+  // A tied head has no weight of its own, Phi's a bias besides.
+  std::vector<int>& own = head.parameters;
+  while (!own.empty() && own.back() + 1 == static_cast<int>(model.parameters.size())) {
+    model.parameters.pop_back();
+    own.pop_back();
+  }
+  Parameter& weight = model.parameters.emplace_back();
   weight.name = "score.weight";
   weight.shape = {labels, width};
   weight.numel = Elements::of(detail::checked_product(labels, width));
   head.name = "score";
-  head.parameters = {static_cast<int>(model.parameters.size()) - 1};
+  own = {static_cast<int>(model.parameters.size()) - 1};
   model.architecture = architecture;
   model.modules.front().type = architecture;
   model.shape.has_logits = false;

@@ -68,7 +68,7 @@ Tensor eager_attention(Tape& t,
   const Tensor values = repeat_kv(t, v, q.size(1));
   const Tensor transposed = aten::transpose(t, keys, 2, 3);
   Tensor scores = aten::matmul(t, q, transposed);
-  if (arguments.scaled) scores = aten::scale(t, scores);
+  scores = aten::scale(t, scores);
   if (arguments.softcap) {
     scores = aten::scale(t, scores, "div");
     scores = aten::tanh(t, scores);
@@ -140,7 +140,7 @@ Tensor sdpa_attention(
   }
   // 4.48-4.55 make q, k and v contiguous always, older versions with a mask, newer ones never.
   const bool interface = c.acts(arguments.shares_code);
-  const bool own = masked ? arguments.copies_with_mask : arguments.copies_without_mask;
+  const bool own = masked && arguments.copies_with_mask;
   const bool copies = interface ? !c.acts(ReleaseRule::attention_keeps_views) : own;
   if (copies) {
     q = aten::contiguous(t, q);

@@ -63,13 +63,11 @@ Tensor dropout(Tape& t, std::string_view module, const Tensor& x, double probabi
 struct AttentionArguments {
   bool causal = true;
   bool fp32_softmax = true;  // softmax(dtype=float32).to(q.dtype)
-  bool scaled = true;        // scores times a number
   double dropout = 0.0;
   // Of the releases whose class calls integrations/sdpa_attention.py instead of its own code.
   ReleaseRule shares_code = ReleaseRule::shares_attention_code;
-  // Whether a class with its own code makes q, k and v contiguous where there is a mask, or none.
+  // Whether a class with its own code makes q, k and v contiguous where there is a mask.
   bool copies_with_mask = true;
-  bool copies_without_mask = false;
   bool softcap = false;  // eager scores / cap, tanh, times cap
   // The mask of this layer, undefined for none; nothing: the one of all layers, where it is needed.
   std::optional<Tensor> mask = {};

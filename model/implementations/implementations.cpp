@@ -30,7 +30,6 @@ constexpr std::array kFamilies = {
     Family{"decoder", hf::build_decoder},
     Family{"internlm2", hf::build_internlm2},
     Family{"gpt2", hf::build_gpt2, false, embedded::build_gpt2},
-    Family{"gpt_neox", hf::build_gpt_neox},
     Family{"clipped_decoder", hf::build_decoder},
     Family{"bloom", hf::build_bloom, false, embedded::build_bloom},
     Family{"bert", hf::build_bert, true, embedded::build_bert},
