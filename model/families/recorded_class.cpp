@@ -158,10 +158,13 @@ RecordedClass read_recorded(const Json& family,
   const OfRelease recorded = of_release(family, use.transformers);
   const std::string& usual = recorded.usual;
   const std::vector<std::string> attentions = recorded.attentions();
-  // A class that has none of PyTorch's runs its own code, whatever is asked for.
-  const bool own_code = usual == "eager" && attentions.size() == 1;
+  const auto has = [&](std::string_view name) {
+    return std::find(attentions.begin(), attentions.end(), name) != attentions.end();
+  };
+  // A class that has none of PyTorch's runs its own code where it is asked for what it lacks.
+  const bool own_code = !has("sdpa") && !has(use.attention);
   const std::string attention = use.attention.empty() || own_code ? usual : use.attention;
-  if (std::find(attentions.begin(), attentions.end(), attention) == attentions.end()) {
+  if (!has(attention)) {
     return {
         {}, {}, {}, "attn_implementation", Phrase(fmt::format("{}", fmt::join(attentions, ", ")))};
   }

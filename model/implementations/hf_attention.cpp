@@ -277,6 +277,12 @@ Tensor apply_rotary(Tape& t, const Tensor& x, const RotaryTables& tables) {
   return aten::add(t, left, right);
 }
 
+void keep_pair(Tape& t, const Context& c, const Tensor& key, const Tensor& value) {
+  if (!c.options.use_cache || c.options.checkpointing != ActivationCheckpointing::none) return;
+  t.hold(key);
+  t.hold(value);
+}
+
 // Through 4.55 the first update of the cache keeps references: new bytes only where attention saves
 // copies of keys and values. From 4.56 on it concatenates them to an empty tensor: copies, which
 // attention then uses (cache_utils.py, DynamicLayer.update).
@@ -286,8 +292,7 @@ void update_cache(Tape& t, const Context& c, Tensor& key, Tensor& value) {
     key = aten::cat(t, {&key}, -2);
     value = aten::cat(t, {&value}, -2);
   }
-  t.hold(key);
-  t.hold(value);
+  keep_pair(t, c, key, value);
 }
 
 Tensor apply_partial_rotary(Tape& t,

@@ -133,6 +133,8 @@ Tensor apply_partial_rotary(Tape& t, const Context& c, const Tensor& x, const Ro
 
 // Cache.update: what use_cache keeps of keys and values until the output object dies.
 void update_cache(Tape& t, const Context& c, Tensor& key, Tensor& value);
+// The pair that a class without a cache object returns, as long.
+void keep_pair(Tape& t, const Context& c, const Tensor& key, const Tensor& value);
 inline constexpr std::string_view kUpdateCache = "update_cache";  // its name where it was recorded
 
 // --- embedding and head ---

@@ -192,7 +192,8 @@ class Class:
         from transformers import PretrainedConfig
 
         values = {}
-        generating = getattr(PretrainedConfig, "_get_global_generation_defaults", dict)()  # keys of every config before transformers 5
+        # Keys of every config before transformers 5, by two names.
+        generating = getattr(PretrainedConfig, "_get_global_generation_defaults", getattr(PretrainedConfig, "_get_generation_defaults", dict))()
         for key, value in config.to_dict().items():
             if isinstance(value, dict):
                 value = {name: inner for name, inner in value.items() if name not in generating}
@@ -1108,6 +1109,7 @@ def family(options):
     first, *more = (dict(besides, **released) for released in RELEASED.get(options.family, ({},)))
     recorded = Class(options, first).record()
     for released in more:
+        options.attention = None  # not that of the last document
         other = Class(options, released).record()
         recorded["documents"] += other["documents"]
         if aliases := dict(other.get("aliases", {}), **recorded.get("aliases", {})):
