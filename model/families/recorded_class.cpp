@@ -215,7 +215,8 @@ bool is_recorded_class(const std::string& model_type, std::string_view architect
   const std::string usual = fmt::format("{}{}{}", kRecordings, model_type, kRecordingEnd);
   const std::string own =
       fmt::format("{}{}+{}{}", kRecordings, model_type, architecture, kRecordingEnd);
-  return std::ranges::any_of(embedded_files(), [&](const EmbeddedFile& file) {
+  const auto files = embedded_files();
+  return std::any_of(files.begin(), files.end(), [&](const EmbeddedFile& file) {
     return file.path == own || (file.path == usual && class_in(file.text) == architecture);
   });
 }

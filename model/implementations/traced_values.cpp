@@ -65,8 +65,9 @@ bool TracedValues::pads(const TracedEvent& event) const {
 }
 
 bool TracedValues::some_attention_pads() const {
-  return std::ranges::any_of(graph_.blocks, [this](const TracedBlock& block) {
-    return std::ranges::any_of(block.events, [this](const TracedEvent& e) { return pads(e); });
+  const auto is_padded = [this](const TracedEvent& e) { return pads(e); };
+  return std::any_of(graph_.blocks.begin(), graph_.blocks.end(), [&](const TracedBlock& block) {
+    return std::any_of(block.events.begin(), block.events.end(), is_padded);
   });
 }
 
