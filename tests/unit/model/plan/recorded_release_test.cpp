@@ -65,6 +65,18 @@ TEST_CASE("A plan of a release that was not recorded says which one stands for i
   CHECK_FALSE(warning_of(gptj(""), "4.40.0").empty());
 }
 
+TEST_CASE("A release without PyTorch's attention runs its own code where that is asked for") {
+  const auto allocated = [](const std::string& attention, const std::string& release) {
+    const std::string more = R"(, "workload": {"micro_batch_size": 2, "sequence_length": 512,
+      "attention": ")" + attention +
+                             R"("}, "software": {"transformers": ")" + release + R"("})";
+    return predict(plan_of("\"pythia-410m\"", more)).gpu.peak_allocated;
+  };
+  CHECK(allocated("sdpa", "4.40.2") == allocated("eager", "4.40.2"));
+  CHECK(allocated("flash", "4.40.2") < allocated("eager", "4.40.2"));
+  CHECK(allocated("sdpa", "4.45.2") < allocated("eager", "4.45.2"));
+}
+
 TEST_CASE("What is dropped is a number of a recorded class's operations, not another class") {
   const auto allocated = [](const std::string& more) {
     return predict(plan_of(gptj(more), "")).gpu.peak_allocated;
