@@ -32,7 +32,6 @@ void add_model(runtime::Fingerprint& print, const Model& model) {
   for (const auto& [key, count] : counts) print.add(std::string("model.") + key, count);
   const std::pair<const char*, bool> switches[] = {{"gated_mlp", shape.gated_mlp},
                                                    {"parallel_residual", shape.parallel_residual},
-                                                   {"post_norm", shape.post_norm},
                                                    {"tied_embeddings", shape.tied_embeddings},
                                                    {"rotary_scaled", shape.rotary_scaled}};
   for (const auto& [key, on] : switches) print.add(std::string("model.") + key, on);

@@ -20,6 +20,7 @@
 #include "base/units.hpp"
 #include "model/images.hpp"
 #include "model/software.hpp"
+#include "model/workload.hpp"
 
 namespace zeroplan {
 
@@ -98,7 +99,6 @@ struct TransformerShape {
   bool gated_mlp = true;  // two up projections, one passed through the activation
   bool parallel_residual =
       false;               // attention and feed-forward read the same input (GPT-NeoX, GPT-J, Phi)
-  bool post_norm = false;  // norms behind the residual sums where others have them before (OPT)
   bool tied_embeddings = false;
   double norm_epsilon = 1e-5;       // read for llama, gpt2, bloom, bert: what the runtime computes
   double rotary_base = 10000.0;     // theta; llama
@@ -143,6 +143,7 @@ inline constexpr std::int64_t kUsualSequence = 2048;  // tokens, where nobody sa
 struct ModelUse {
   ExpertLayout experts = ExpertLayout::modules;  // Mixtral, Qwen2-MoE, Qwen3-MoE; others have one
   std::string attention;  // transformers' name, of a recorded class; empty: the class's default
+  Implementation implementation = Implementation::hf;  // whose code of the family is trained
   // Tokens: on which side of the config's windows the sequences of a recorded class are.
   std::int64_t sequence_length = kUsualSequence;
   std::optional<Version> transformers;  // whose code a recorded class has; absent: the newest

@@ -7,6 +7,8 @@ namespace zeroplan::families {
 
 namespace {
 
+constexpr bool kOfOthers = true;
+
 constexpr std::array kFamilies = {
     Family{"baichuan", "BaichuanConfig", build_llama_like},
     Family{"bert", "BertConfig", build_bert},
@@ -24,18 +26,17 @@ constexpr std::array kFamilies = {
     Family{"glm4", "Glm4Config", build_llama_like},
     Family{"gpt2", "GPT2Config", build_gpt2},
     Family{"gpt_bigcode", "GPTBigCodeConfig", build_gpt2},
-    Family{"gpt_neox", "GPTNeoXConfig", build_gpt_neox},
+    Family{"gpt_neox", "GPTNeoXConfig", build_gpt_neox, {}, kOfOthers},
     Family{"granite", "GraniteConfig", build_llama_like},
     Family{"internlm", "InternLMConfig", build_llama_like},
     Family{"internlm2", "InternLM2Config", build_llama_like},
     Family{"llama", "LlamaConfig", build_llama_like},
     Family{"mistral", "MistralConfig", build_llama_like},
     Family{"mixtral", "MixtralConfig", build_llama_like},
-    Family{"mpt", "MptConfig", build_mpt},
+    Family{"mpt", "MptConfig", build_mpt, {}, kOfOthers},
     Family{"olmo", "OlmoConfig", build_llama_like},
     Family{"olmo2", "Olmo2Config", build_llama_like},
-    Family{"opt", "OPTConfig", build_opt},
-    Family{"phi", "PhiConfig", build_phi},
+    Family{"phi", "PhiConfig", build_phi, {}, kOfOthers},
     Family{"phi3", "Phi3Config", build_llama_like},
     Family{"qwen2", "Qwen2Config", build_llama_like},
     Family{"qwen2_moe", "Qwen2MoeConfig", build_llama_like},
@@ -51,9 +52,12 @@ constexpr std::array kFamilies = {
 
 std::span<const Family> all_families() { return kFamilies; }
 
-const Family* find_family(std::string_view model_type, const Json& config) {
+const Family* find_family(std::string_view model_type,
+                          const Json& config,
+                          Implementation implementation) {
   for (const Family& family : kFamilies) {
     if (family.model_type != model_type) continue;
+    if (family.of_others && implementation == Implementation::hf) return nullptr;
     const std::string_view another = family.key_of_another;
     return another.empty() || config.find(another) == nullptr ? &family : nullptr;
   }

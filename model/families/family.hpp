@@ -48,11 +48,16 @@ struct Family {
   Model (*build)(const FamilyInput& input) = nullptr;
   // Another class shares the type: its configs have this key, and are of no family.
   std::string_view key_of_another = {};
+  // Hugging Face's class is recorded, not written: the builder is for the code of others.
+  bool of_others = false;
 };
 
 std::span<const Family> all_families();
-// The family of a config that has this type; null where no class is known, or another shares it.
-const Family* find_family(std::string_view model_type, const Json& config);
+// The family of a config that has this type, as that code trains it; null where no class is known,
+// another shares it, or it is recorded.
+const Family* find_family(std::string_view model_type,
+                          const Json& config,
+                          Implementation implementation = Implementation::hf);
 
 // The head that an architecture's name ends in; `fallback` where it is empty; a problem at
 // /architectures/0 where it is none of `supported`.
@@ -206,7 +211,6 @@ Model build_gpt2(const FamilyInput& input);  // gpt2.cpp, with gpt_bigcode
 Model build_gpt_neox(const FamilyInput& input);
 Model build_llama_like(const FamilyInput& input);  // llama_like.cpp
 Model build_mpt(const FamilyInput& input);
-Model build_opt(const FamilyInput& input);
 Model build_phi(const FamilyInput& input);
 
 }  // namespace zeroplan::families

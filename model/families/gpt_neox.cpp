@@ -1,4 +1,5 @@
-// GPT-NeoX: GPT-NeoX-20B, Pythia, StableLM-alpha, RedPajama-INCITE.
+// GPT-NeoX: GPT-NeoX-20B, Pythia, StableLM-alpha, RedPajama-INCITE, for litgpt:
+// Hugging Face's class is recorded.
 // Defaults: transformers 4.51.3 configuration_gpt_neox.py.
 #include "model/families/family.hpp"
 

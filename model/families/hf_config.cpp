@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/described.hpp"
 #include "base/diagnostic.hpp"
@@ -154,6 +155,23 @@ std::optional<std::string> known_text_model(const Json& config) {
   return is_known(said->as_string(), *text) ? std::optional(said->as_string()) : std::nullopt;
 }
 
+// The part of a config of several that transformers hands the text model's own class, which
+// architectures names ("Qwen3_5ForCausalLM" of qwen3_5); null for every other config.
+const Json* config_of_text_class(const Json& config) {
+  const auto type = known_text_model(config);
+  const bool is_its_class = type && is_recorded_class(*type, first_architecture(config));
+  return is_its_class ? config.find("text_config") : nullptr;
+}
+
+// The family whose builder writes the class of that type which the config names; null: it is
+// recorded, or not known.
+const Family* family_of(const std::string& model_type, const Json& config, const ModelUse& use) {
+  const Family* family = families::find_family(model_type, config, use.implementation);
+  const bool recorded = use.implementation == Implementation::hf &&
+                        is_recorded_class(model_type, first_architecture(config));
+  return recorded ? nullptr : family;
+}
+
 [[noreturn]] void unknown_type(const std::string& model_type,
                                const Json& config,
                                const std::string& file,
@@ -187,23 +205,31 @@ void take_stored_dtype(Model& model, const Json& config) {
 
 // In the place of the language head, which stands last, the one that scores sequences.
 void put_scores(Model& model, const Json& config, const std::string& architecture) {
+  Module& head = model.modules.back();
+  // OPT-350m's hidden states are made narrower before the head.
+  const std::int64_t width =
+      head.parameters.empty()
+          ? model.shape.hidden
+          : model.parameters[static_cast<std::size_t>(head.parameters.front())].shape.back();
   const Json *said = config.find("num_labels"), *names = config.find("id2label");
   std::int64_t labels = 2;
   if (said != nullptr && said->is_integer() && said->as_integer() > 0) {
-    labels = std::min(said->as_integer(), model.shape.hidden);
+    labels = std::min(said->as_integer(), width);
   } else if (names != nullptr && names->is_object() && !names->members().empty()) {
     labels = static_cast<std::int64_t>(names->members().size());
   }
-  Module& head = model.modules.back();
-  const auto last = static_cast<int>(model.parameters.size()) - 1;
-  const bool own = !head.parameters.empty() && head.parameters.front() == last;
-  if (!own) model.parameters.emplace_back();
-  Parameter& weight = model.parameters.back();
+  // A tied head has no weight of its own, Phi's a bias besides.
+  std::vector<int>& own = head.parameters;
+  while (!own.empty() && own.back() + 1 == static_cast<int>(model.parameters.size())) {
+    model.parameters.pop_back();
+    own.pop_back();
+  }
+  Parameter& weight = model.parameters.emplace_back();
   weight.name = "score.weight";
-  weight.shape = {labels, model.shape.hidden};
-  weight.numel = Elements::of(detail::checked_product(labels, model.shape.hidden));
+  weight.shape = {labels, width};
+  weight.numel = Elements::of(detail::checked_product(labels, width));
   head.name = "score";
-  head.parameters = {static_cast<int>(model.parameters.size()) - 1};
+  own = {static_cast<int>(model.parameters.size()) - 1};
   model.architecture = architecture;
   model.modules.front().type = architecture;
   model.shape.has_logits = false;
@@ -347,6 +373,11 @@ Model read_model(const Json& config,
                                 .got = described(config)});
   }
   if (is_traced_document(config)) return read_traced_document(config, file, pointer);
+  if (const Json* text = config_of_text_class(config)) {
+    Model model = read_model(*text, file, pointer + "/text_config", use);
+    take_stored_dtype(model, config);
+    return model;
+  }
   ConfigFindings findings;
   const std::string model_type = model_type_of(config, findings.notes);
   if (model_type.empty()) {
@@ -358,7 +389,7 @@ Model read_model(const Json& config,
                                            : described(*config.find("model_type")),
                                 .hint = "a config.json of transformers names it"});
   }
-  const Family* family = families::find_family(model_type, config);
+  const Family* family = family_of(model_type, config, use);
   if (family == nullptr) return recorded_model(model_type, config, file, pointer, use);
 
   const ConfigReader reader(config, file, pointer, std::string(family->config_class), findings);
@@ -389,15 +420,16 @@ Phrase how_to_trace(const std::string& file) {
 
 bool is_planned(const Json& config, const ModelUse& use) {
   if (!config.is_object() || is_traced_document(config)) return true;
+  if (const Json* text = config_of_text_class(config)) return is_planned(*text, use);
   std::vector<Phrase> notes;
   const std::string model_type = model_type_of(config, notes);
   if (model_type.empty()) return true;
-  if (families::find_family(model_type, config) == nullptr) {
+  if (family_of(model_type, config, use) == nullptr) {
     const std::optional<RecordedClass> recorded = recorded_class(config, model_type, use);
     return recorded && recorded->document;
   }
   try {
-    return read_model(config, "").planned;
+    return read_model(config, "", "", use).planned;
   } catch (const InputError&) {
     return true;
   }

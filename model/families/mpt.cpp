@@ -1,5 +1,5 @@
-// MPT. transformers' class has ALiBi and no position embedding; llm-foundry's (MosaicML), which
-// the same config describes, learns positions where attn_config.alibi is false.
+// MPT as llm-foundry (MosaicML) has it: ALiBi, or positions that are learned where
+// attn_config.alibi is false. Hugging Face's class is recorded.
 // Defaults: transformers 4.51.3 configuration_mpt.py.
 #include "base/described.hpp"
 #include "model/families/family.hpp"
@@ -26,28 +26,20 @@ Mpt read_mpt(const ConfigReader& config) {
   mpt.vocabulary = config.core({"vocab_size"}, 50368, SizeKind::vocabulary);
   mpt.layers = config.core({"n_layers", "num_hidden_layers"}, 24, SizeKind::layers);
   mpt.positions = config.size({"max_seq_len"}, 2048, SizeKind::positions);
-  mpt.intermediate = 4 * mpt.attention.hidden;
-  if (config.derived({"expansion_ratio"}, 4, SizeKind::width) != 4) {
-    config.note("expansion_ratio is not 4: transformers' MptMLP is 4 hidden sizes wide anyway.");
-  }
+  mpt.intermediate = config.derived({"expansion_ratio"}, 4, SizeKind::width) * mpt.attention.hidden;
   mpt.tied = config.flag({"tie_word_embeddings"}, true);
   if (!config.flag({"no_bias"}, true)) {
-    config.problem("no_bias", "true: the MPT of transformers has no biases", "false");
+    config.problem("no_bias", "true: MPT is described without biases", "false");
   }
   if (const auto attention = config.child({"attn_config"}, "MptAttentionConfig")) {
     mpt.alibi = attention->flag({"alibi"}, true);
     if (attention->has({"kv_n_heads"})) {
       attention->problem("kv_n_heads",
-                         "no such key: grouped heads are llm-foundry's alone",
+                         "no such key: grouped heads of MPT are not described",
                          described(*attention->find({"kv_n_heads"})));
     }
   }
   mpt.learned_positions = !mpt.alibi && config.flag({"learned_pos_emb"}, true);
-  if (mpt.learned_positions) {
-    config.note(
-        "attn_config.alibi is false: positions are learned (transformer.wpe) as in "
-        "llm-foundry; transformers' own MPT class knows ALiBi only.");
-  }
   return mpt;
 }
 

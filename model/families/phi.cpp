@@ -1,4 +1,5 @@
-// Phi-1, Phi-1.5 and Phi-2. Defaults: transformers 4.51.3 configuration_phi.py.
+// Phi-1, Phi-1.5 and Phi-2, for litgpt: Hugging Face's class is recorded. Defaults:
+// transformers 4.51.3 configuration_phi.py.
 #include "model/families/family.hpp"
 
 namespace zeroplan::families {

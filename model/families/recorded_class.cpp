@@ -158,10 +158,13 @@ RecordedClass read_recorded(const Json& family,
   const OfRelease recorded = of_release(family, use.transformers);
   const std::string& usual = recorded.usual;
   const std::vector<std::string> attentions = recorded.attentions();
-  // A class that has none of PyTorch's runs its own code, whatever is asked for.
-  const bool own_code = usual == "eager" && attentions.size() == 1;
+  const auto has = [&](std::string_view name) {
+    return std::find(attentions.begin(), attentions.end(), name) != attentions.end();
+  };
+  // A class that has none of PyTorch's runs its own code where it is asked for what it lacks.
+  const bool own_code = !has("sdpa") && !has(use.attention);
   const std::string attention = use.attention.empty() || own_code ? usual : use.attention;
-  if (std::find(attentions.begin(), attentions.end(), attention) == attentions.end()) {
+  if (!has(attention)) {
     return {
         {}, {}, {}, "attn_implementation", Phrase(fmt::format("{}", fmt::join(attentions, ", ")))};
   }
@@ -207,6 +210,16 @@ std::vector<std::string> recorded_types() {
 }
 
 bool is_recorded(const std::string& model_type) { return family_of(model_type) != nullptr; }
+
+bool is_recorded_class(const std::string& model_type, std::string_view architecture) {
+  const std::string usual = fmt::format("{}{}{}", kRecordings, model_type, kRecordingEnd);
+  const std::string own =
+      fmt::format("{}{}+{}{}", kRecordings, model_type, architecture, kRecordingEnd);
+  const auto files = embedded_files();
+  return std::any_of(files.begin(), files.end(), [&](const EmbeddedFile& file) {
+    return file.path == own || (file.path == usual && class_in(file.text) == architecture);
+  });
+}
 
 std::string recorded_type_of(std::string_view stem) {
   for (const EmbeddedFile& file : embedded_files()) {

@@ -9,16 +9,12 @@ namespace zeroplan::hf {
 void build_llama(GraphAssembler& assembler, const Context& context);
 void build_internlm2(GraphAssembler& assembler, const Context& context);
 void build_gpt2(GraphAssembler& assembler, const Context& context);
-void build_gpt_neox(GraphAssembler& assembler, const Context& context);
-void build_opt(GraphAssembler& assembler, const Context& context);
 void build_bloom(GraphAssembler& assembler, const Context& context);
 void build_bert(GraphAssembler& assembler, const Context& context);
 void build_glm(GraphAssembler& assembler, const Context& context);
 void build_chatglm(GraphAssembler& assembler, const Context& context);
-void build_phi(GraphAssembler& assembler, const Context& context);
 void build_falcon(GraphAssembler& assembler, const Context& context);
 void build_gpt_bigcode(GraphAssembler& assembler, const Context& context);  // from build_gpt2
-void build_mpt(GraphAssembler& assembler, const Context& context);
 
 void build_decoder(GraphAssembler& assembler, const Context& context);
 

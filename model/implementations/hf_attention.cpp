@@ -68,7 +68,7 @@ Tensor eager_attention(Tape& t,
   const Tensor values = repeat_kv(t, v, q.size(1));
   const Tensor transposed = aten::transpose(t, keys, 2, 3);
   Tensor scores = aten::matmul(t, q, transposed);
-  if (arguments.scaled) scores = aten::scale(t, scores);
+  scores = aten::scale(t, scores);
   if (arguments.softcap) {
     scores = aten::scale(t, scores, "div");
     scores = aten::tanh(t, scores);
@@ -140,7 +140,7 @@ Tensor sdpa_attention(
   }
   // 4.48-4.55 make q, k and v contiguous always, older versions with a mask, newer ones never.
   const bool interface = c.acts(arguments.shares_code);
-  const bool own = masked ? arguments.copies_with_mask : arguments.copies_without_mask;
+  const bool own = masked && arguments.copies_with_mask;
   const bool copies = interface ? !c.acts(ReleaseRule::attention_keeps_views) : own;
   if (copies) {
     q = aten::contiguous(t, q);
@@ -277,6 +277,12 @@ Tensor apply_rotary(Tape& t, const Tensor& x, const RotaryTables& tables) {
   return aten::add(t, left, right);
 }
 
+void keep_pair(Tape& t, const Context& c, const Tensor& key, const Tensor& value) {
+  if (!c.options.use_cache || c.options.checkpointing != ActivationCheckpointing::none) return;
+  t.hold(key);
+  t.hold(value);
+}
+
 // Through 4.55 the first update of the cache keeps references: new bytes only where attention saves
 // copies of keys and values. From 4.56 on it concatenates them to an empty tensor: copies, which
 // attention then uses (cache_utils.py, DynamicLayer.update).
@@ -286,8 +292,7 @@ void update_cache(Tape& t, const Context& c, Tensor& key, Tensor& value) {
     key = aten::cat(t, {&key}, -2);
     value = aten::cat(t, {&value}, -2);
   }
-  t.hold(key);
-  t.hold(value);
+  keep_pair(t, c, key, value);
 }
 
 Tensor apply_partial_rotary(Tape& t,

@@ -63,13 +63,11 @@ Tensor dropout(Tape& t, std::string_view module, const Tensor& x, double probabi
 struct AttentionArguments {
   bool causal = true;
   bool fp32_softmax = true;  // softmax(dtype=float32).to(q.dtype)
-  bool scaled = true;        // scores times a number
   double dropout = 0.0;
   // Of the releases whose class calls integrations/sdpa_attention.py instead of its own code.
   ReleaseRule shares_code = ReleaseRule::shares_attention_code;
-  // Whether a class with its own code makes q, k and v contiguous where there is a mask, or none.
+  // Whether a class with its own code makes q, k and v contiguous where there is a mask.
   bool copies_with_mask = true;
-  bool copies_without_mask = false;
   bool softcap = false;  // eager scores / cap, tanh, times cap
   // The mask of this layer, undefined for none; nothing: the one of all layers, where it is needed.
   std::optional<Tensor> mask = {};
@@ -135,6 +133,8 @@ Tensor apply_partial_rotary(Tape& t, const Context& c, const Tensor& x, const Ro
 
 // Cache.update: what use_cache keeps of keys and values until the output object dies.
 void update_cache(Tape& t, const Context& c, Tensor& key, Tensor& value);
+// The pair that a class without a cache object returns, as long.
+void keep_pair(Tape& t, const Context& c, const Tensor& key, const Tensor& value);
 inline constexpr std::string_view kUpdateCache = "update_cache";  // its name where it was recorded
 
 // --- embedding and head ---
@@ -198,12 +198,6 @@ Tensor token_labels_loss(Tape& t,
                          std::string_view classifier,
                          const Tensor& hidden);
 Tensor spans_loss(Tape& t, const Context& c, const Tensor& hidden);
-// *ForSequenceClassification of decoders: a score of every position, of which each row's last
-// counts.
-Tensor last_position_loss(Tape& t,
-                          const Context& c,
-                          std::string_view classifier,
-                          const Tensor& hidden);
 // The error for a class without a loss of its own.
 [[noreturn]] void no_loss(const Model& model);
 // The linear to the vocabulary and the loss; with fused_loss, in one operation without logits.

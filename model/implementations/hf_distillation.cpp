@@ -76,7 +76,7 @@ Tensor log_sum_of_two(Tape& t, const Tensor& x) {
 
 // x[mask] of (b, s - 1, V): row numbers, then a copy of the N rows. Backward: zeros of the whole,
 // then a sorted index_put of the rows, which are made dense for it.
-Tensor scored_rows(Tape& t, const Tensor& x, std::int64_t scored) {
+Tensor rows_of_logits(Tape& t, const Tensor& x, std::int64_t scored) {
   Tensor out = t.empty(Shape{scored, x.size(-1)}, x.dtype());
   const Tensor places = t.empty(Shape{2, scored}, DType::int64);
   t.launch({.name = "index", .kind = OpKind::gather, .traffic = out.bytes() * 2, .kernels = 4});
@@ -159,7 +159,7 @@ Tensor divergence_loss(Tape& t, const Context& c, const Tensor& logits) {
   const Tensor student_scores = aten::log_softmax(t, student);
   const Tensor teacher_scores = aten::log_softmax(t, teacher);
   Divergence made = divergence(t, c.options.scores.beta, student_scores, teacher_scores);
-  made.sum = scored_rows(t, made.sum, c.batch * of_row);
+  made.sum = rows_of_logits(t, made.sum, c.batch * of_row);
   return sum_of_all(t, made.sum);
 }
 

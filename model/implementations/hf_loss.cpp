@@ -271,18 +271,6 @@ Tensor spans_loss(Tape& t, const Context& c, const Tensor& hidden) {
   return aten::scale(t, sum, "div");
 }
 
-Tensor last_position_loss(Tape& t,
-                          const Context& c,
-                          std::string_view classifier,
-                          const Tensor& hidden) {
-  t.set_category(MemoryCategory::logits);
-  const Tensor logits = linear(t, c, classifier, hidden);
-  // logits[arange(b), last_non_pad_token]
-  const Tensor rows = flatten(t, logits);
-  const Tensor pooled = aten::index_rows(t, rows, c.batch);
-  return cross_entropy(t, pooled);
-}
-
 void no_loss(const Model& model) {
   throw InputError(Diagnostic{"",
                               "/model",

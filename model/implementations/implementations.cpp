@@ -30,16 +30,13 @@ constexpr std::array kFamilies = {
     Family{"decoder", hf::build_decoder},
     Family{"internlm2", hf::build_internlm2},
     Family{"gpt2", hf::build_gpt2, false, embedded::build_gpt2},
-    Family{"gpt_neox", hf::build_gpt_neox},
     Family{"clipped_decoder", hf::build_decoder},
-    Family{"opt", hf::build_opt, true},
     Family{"bloom", hf::build_bloom, false, embedded::build_bloom},
     Family{"bert", hf::build_bert, true, embedded::build_bert},
     Family{"glm", hf::build_glm},
     Family{"chatglm", hf::build_chatglm},
-    Family{"phi", hf::build_phi},
     Family{"falcon", hf::build_falcon},
-    Family{"mpt", hf::build_mpt},
+    Family{"mpt", nullptr},       // composer's code alone
     Family{"litgpt", nullptr},    // families/litgpt.hpp
     Family{"megatron", nullptr},  // families/megatron.hpp
 };

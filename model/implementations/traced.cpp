@@ -109,6 +109,8 @@ class Player {
     switch (e.kind) {
       case TracedEvent::Kind::enter:
         if (t_.has_parameter(inside(e.name), "lora_A.default.weight")) return adapted(i);
+        if (c_.options.scores.code == TokenScores::values && e.name == "score")
+          return other_loss(i);
         if (c_.options.tiled_mlp && hf::is_gated_mlp(block_, i)) return tiled(i);
         enter(e);
         return i;
@@ -119,11 +121,12 @@ class Player {
         drop(e);
         return i;
       case TracedEvent::Kind::category:
-        if (is_logits(e) && has_other_loss()) return other_loss(i);
+        if (is_logits(e) && has_other_loss()) return other_loss(i + 1);
         t_.set_category(e.name == "logits" ? MemoryCategory::logits : MemoryCategory::activations);
         return i;
       case TracedEvent::Kind::operation:
         if (e.name == hf::kSplitScan) return split_scan(i);
+        if (is_reshape(i)) return reshape(i);
         operation(e);
         return i;
     }
@@ -135,10 +138,12 @@ class Player {
     return c_.options.fused_loss || c_.options.scores.code != TokenScores::none;
   }
 
-  // The rest of the last block by that code: from `i` on the class multiplies the hidden states
-  // with the vocabulary's matrix and makes a loss of the logits. Returns the last event.
+  // The rest of the last block by that code: at `i` the class enters its head, which multiplies the
+  // hidden states with the vocabulary's matrix, or scores them, and makes a loss of the result.
+  // Returns the last event.
   std::size_t other_loss(std::size_t i) {
-    const TracedEvent* head = i + 1 < block_.events.size() ? &block_.events[i + 1] : nullptr;
+    i = std::min(i, block_.events.size());
+    const TracedEvent* head = i < block_.events.size() ? &block_.events[i] : nullptr;
     const auto matrix = std::find_if(block_.events.begin() + static_cast<std::ptrdiff_t>(i),
                                      block_.events.end(),
                                      [](const TracedEvent& e) {
@@ -250,6 +255,25 @@ class Player {
         "trace the model again"});
   }
 
+  // A reshape that had to copy at the sizes that were traced, which are of several sequences: heads
+  // of one alone need no copy.
+  bool is_reshape(std::size_t i) const {
+    const TracedEvent& e = block_.events[i];
+    if (e.name != "clone" || !e.contiguous || i + 1 == block_.events.size()) return false;
+    const TracedEvent& next = block_.events[i + 1];
+    return next.kind == TracedEvent::Kind::operation && next.name == "_unsafe_view" &&
+           next.in.front().kind == TracedOperand::Kind::tensor &&
+           next.in.front().tensor == e.out.front();
+  }
+
+  std::size_t reshape(std::size_t i) {
+    const TracedOperationCall call(values_, block_.events[i]);
+    const std::int32_t out = block_.events[i + 1].out.front();
+    values_.at(out) = aten::reshape(t_, call.x(), values_.shape_of(out));
+    values_.at(block_.events[i].out.front()) = values_.at(out);
+    return i + 1;
+  }
+
   // mamba_ssm's kernels in place of what the module that runs does from here on; without them only
   // the parameters are named, as the class does in its arguments. Returns the last event played.
   std::size_t split_scan(std::size_t i) {
@@ -284,8 +308,8 @@ class Player {
     std::int32_t input = -1;
     for (std::size_t k = i; k < end; ++k) {
       const TracedEvent& e = block_.events[k];
-      const bool product =
-          e.kind == TracedEvent::Kind::operation && (e.name == "linear" || e.name == "addmm");
+      const bool product = e.kind == TracedEvent::Kind::operation &&
+                           (e.name == "linear" || e.name == "addmm" || e.name == "mm");
       if (product) operation = e.name;
       if (input < 0 && e.kind == TracedEvent::Kind::operation && !e.in.empty() &&
           e.in[0].kind == TracedOperand::Kind::tensor) {
@@ -302,8 +326,9 @@ class Player {
     }
     const std::string_view module = inside(entered.name);
     const Tensor x = values_.at(input);
-    values_.at(output) =
-        operation == "linear" ? hf::linear(t_, c_, module, x) : hf::conv1d(t_, c_, module, x);
+    values_.at(output) = operation == "linear" ? hf::linear(t_, c_, module, x)
+                         : operation == "mm"   ? hf::matmul_linear(t_, c_, module, x)  // Falcon's
+                                               : hf::conv1d(t_, c_, module, x);
     drop_within(i, end);
     return end;
   }
@@ -326,6 +351,7 @@ class Player {
       t_.share_with_gradient(first_slot_ + use.slot, tensor);
       note(left, use.slot, tensor);
     }
+    if (place_.call == 0 && values_.some_attention_pads()) hf::share_mask(t_, c_);
     Tensor output = own(values_.at(block_.output));
     note(left, -1, output);
     return output;

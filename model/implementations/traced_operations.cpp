@@ -287,8 +287,14 @@ void convolution(Call& call) {
 }
 
 void attention(Call& call) {
-  const Tensor mask = call.in.size() > 3 ? call.x(3) : Tensor();
+  Tensor mask = call.in.size() > 3 ? call.x(3) : Tensor();
   if (call.x().shape().rank() != 4) return play_general(call);
+  Tensor keys = call.x(1), values = call.x(2);
+  if (call.v.pads(call.e)) {
+    mask = hf::mask(call.t, call.v.c);
+    keys = hf::repeat_kv(call.t, keys, call.x().size(1));  // use_gqa_in_sdpa: without a mask alone
+    values = hf::repeat_kv(call.t, values, call.x().size(1));
+  }
   hf::SdpaCall wanted;
   wanted.masked = mask.defined();
   wanted.mask_trains = mask.defined() && mask.requires_grad();
@@ -299,12 +305,12 @@ void attention(Call& call) {
     return aten::scaled_dot_product_attention(call.t, q, k, v, mask, options);
   };
   const std::int64_t ranks = call.v.c.options.sequence_parallel;
-  if (ranks <= 1) return call.give(attend(call.x(0), call.x(1), call.x(2)));
+  if (ranks <= 1) return call.give(attend(call.x(0), keys, values));
   // The result is contiguous with tokens before heads, as the class makes it next: no second copy.
   const auto core = [&](const Tensor& q, const Tensor& k, const Tensor& v) {
     return aten::contiguous(call.t, aten::transpose(call.t, attend(q, k, v), 1, 2));
   };
-  const Tensor out = hf::on_all_tokens(call.t, ranks, call.x(0), call.x(1), call.x(2), core);
+  const Tensor out = hf::on_all_tokens(call.t, ranks, call.x(0), keys, values, core);
   call.give(aten::transpose(call.t, out, 1, 2));
 }
 

@@ -59,9 +59,11 @@ void play_sort(TracedOperationCall& call) {
   call.v.at(call.e.out[1]) = std::move(sorted.indices);
 }
 
-// Cache.update: keys and values are written into the cache; without one both go on as they are.
+// Cache.update: keys and values are written into the cache; without one both go on as they are. Of
+// a class that returns its pair they stay as they are.
 void play_update_cache(TracedOperationCall& call) {
   Tensor key = call.x(0), value = call.x(1);
+  if (call.e.out.empty()) return hf::keep_pair(call.t, call.v.c, key, value);
   hf::update_cache(call.t, call.v.c, key, value);
   call.v.at(call.e.out.at(0)) = std::move(key);
   call.v.at(call.e.out.at(1)) = std::move(value);

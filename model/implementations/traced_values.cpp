@@ -57,6 +57,20 @@ bool TracedValues::is_token_embedding(const TracedEvent& event) const {
   return false;
 }
 
+bool TracedValues::pads(const TracedEvent& event) const {
+  const bool has_mask = event.in.size() > 3 && event.in[3].kind != TracedOperand::Kind::none;
+  return event.name == "scaled_dot_product_attention" && event.causal && !has_mask &&
+         graph_.attention == "sdpa" && c.model.shape.kind == ModelKind::decoder &&
+         hf::needs_mask(c);
+}
+
+bool TracedValues::some_attention_pads() const {
+  const auto is_padded = [this](const TracedEvent& e) { return pads(e); };
+  return std::any_of(graph_.blocks.begin(), graph_.blocks.end(), [&](const TracedBlock& block) {
+    return std::any_of(block.events.begin(), block.events.end(), is_padded);
+  });
+}
+
 bool TracedValues::lets_gradients_in(const std::string& module) const {
   const std::vector<std::string>& all = graph_.embeddings;
   return hf::asks_gradients_of_embeddings(c) &&

@@ -66,6 +66,11 @@ ModelUse model_use_of(const Scenario& scenario, ExpertLayout experts) {
     const std::string& said = attention->value.as_string();
     use.attention = said == "flash" ? "flash_attention_2" : said;
   }
+  const ExplicitValue* code = scenario.find(ScenarioKey::implementation);
+  if (code != nullptr && code->value.is_string()) {
+    use.implementation = find(kImplementationNames, std::string_view(code->value.as_string()))
+                             .value_or(Implementation::hf);
+  }
   const ExplicitValue* sequence = scenario.find(ScenarioKey::sequence_length);
   if (sequence != nullptr && sequence->value.is_integer()) {
     use.sequence_length = sequence->value.as_integer();

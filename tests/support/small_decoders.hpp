@@ -8,37 +8,6 @@
 
 namespace zeroplan::testing {
 
-inline Model phi() {
-  Model model = classic("phi",
-                        "PhiForCausalLM",
-                        {{"model.embed_tokens.weight", {32000, 1024}}},
-                        "model.layers.",
-                        {{"self_attn.q_proj.weight", {1024, 1024}},
-                         {"self_attn.q_proj.bias", {1024}},
-                         {"self_attn.k_proj.weight", {1024, 1024}},
-                         {"self_attn.k_proj.bias", {1024}},
-                         {"self_attn.v_proj.weight", {1024, 1024}},
-                         {"self_attn.v_proj.bias", {1024}},
-                         {"self_attn.dense.weight", {1024, 1024}},
-                         {"self_attn.dense.bias", {1024}},
-                         {"mlp.fc1.weight", {4096, 1024}},
-                         {"mlp.fc1.bias", {4096}},
-                         {"mlp.fc2.weight", {1024, 4096}},
-                         {"mlp.fc2.bias", {1024}},
-                         {"input_layernorm.weight", {1024}},
-                         {"input_layernorm.bias", {1024}}},
-                        {{"model.final_layernorm.weight", {1024}},
-                         {"model.final_layernorm.bias", {1024}},
-                         {"lm_head.weight", {32000, 1024}},
-                         {"lm_head.bias", {32000}}});
-  model.shape.tied_embeddings = false;
-  model.shape.activation = ActivationFunction::gelu_new;
-  model.shape.parallel_residual = true;
-  model.shape.rotary_dim = 64;
-  model.shape.hidden_dropout = 0.1;
-  return model;
-}
-
 // 7B: one key head, one norm. 40B: two key heads, two norms. RW: ALiBi, biases, sequential.
 enum class FalconKind { one_key_head, grouped, alibi };
 
@@ -113,25 +82,6 @@ inline Model gpt_bigcode(bool one_key_head) {
   model.shape.position = PositionKind::learned;
   model.shape.activation = ActivationFunction::gelu_tanh;
   model.shape.attention_dropout = model.shape.hidden_dropout = model.shape.embedding_dropout = 0.1;
-  return model;
-}
-
-inline Model mpt() {
-  Model model = classic("mpt",
-                        "MptForCausalLM",
-                        {{"transformer.wte.weight", {32000, 1024}}},
-                        "transformer.blocks.",
-                        {{"norm_1.weight", {1024}},
-                         {"attn.Wqkv.weight", {3072, 1024}},
-                         {"attn.out_proj.weight", {1024, 1024}},
-                         {"norm_2.weight", {1024}},
-                         {"ffn.up_proj.weight", {4096, 1024}},
-                         {"ffn.down_proj.weight", {1024, 4096}}},
-                        {{"transformer.norm_f.weight", {1024}}});
-  model.shape.activation = ActivationFunction::gelu;
-  model.shape.position = PositionKind::alibi;
-  model.shape.rotary_dim = 0;
-  model.shape.max_positions = 2048;
   return model;
 }
 

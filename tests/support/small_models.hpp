@@ -166,63 +166,6 @@ inline Model gpt2() {
   return model;
 }
 
-inline Model gpt_neox(bool parallel) {
-  Model model = classic("gpt_neox",
-                        "GPTNeoXForCausalLM",
-                        {{"gpt_neox.embed_in.weight", {32000, 1024}}},
-                        "gpt_neox.layers.",
-                        {{"input_layernorm.weight", {1024}},
-                         {"input_layernorm.bias", {1024}},
-                         {"post_attention_layernorm.weight", {1024}},
-                         {"post_attention_layernorm.bias", {1024}},
-                         {"attention.query_key_value.weight", {3072, 1024}},
-                         {"attention.query_key_value.bias", {3072}},
-                         {"attention.dense.weight", {1024, 1024}},
-                         {"attention.dense.bias", {1024}},
-                         {"mlp.dense_h_to_4h.weight", {4096, 1024}},
-                         {"mlp.dense_h_to_4h.bias", {4096}},
-                         {"mlp.dense_4h_to_h.weight", {1024, 4096}},
-                         {"mlp.dense_4h_to_h.bias", {1024}}},
-                        {{"gpt_neox.final_layer_norm.weight", {1024}},
-                         {"gpt_neox.final_layer_norm.bias", {1024}},
-                         {"embed_out.weight", {32000, 1024}}});
-  model.shape.tied_embeddings = false;
-  model.shape.activation = ActivationFunction::gelu;
-  model.shape.parallel_residual = parallel;
-  model.shape.rotary_dim = 32;
-  return model;
-}
-
-inline Model opt() {
-  Model model = classic("opt",
-                        "OPTForCausalLM",
-                        {{"model.decoder.embed_tokens.weight", {32000, 1024}},
-                         {"model.decoder.embed_positions.weight", {1026, 1024}},
-                         {"model.decoder.final_layer_norm.weight", {1024}},
-                         {"model.decoder.final_layer_norm.bias", {1024}}},
-                        "model.decoder.layers.",
-                        {{"self_attn.k_proj.weight", {1024, 1024}},
-                         {"self_attn.k_proj.bias", {1024}},
-                         {"self_attn.v_proj.weight", {1024, 1024}},
-                         {"self_attn.v_proj.bias", {1024}},
-                         {"self_attn.q_proj.weight", {1024, 1024}},
-                         {"self_attn.q_proj.bias", {1024}},
-                         {"self_attn.out_proj.weight", {1024, 1024}},
-                         {"self_attn.out_proj.bias", {1024}},
-                         {"self_attn_layer_norm.weight", {1024}},
-                         {"self_attn_layer_norm.bias", {1024}},
-                         {"fc1.weight", {4096, 1024}},
-                         {"fc1.bias", {4096}},
-                         {"fc2.weight", {1024, 4096}},
-                         {"fc2.bias", {1024}},
-                         {"final_layer_norm.weight", {1024}},
-                         {"final_layer_norm.bias", {1024}}},
-                        {});
-  model.shape.activation = ActivationFunction::relu;
-  model.shape.hidden_dropout = 0.1;
-  return model;
-}
-
 inline Model bloom() {
   Model model = classic("bloom",
                         "BloomForCausalLM",

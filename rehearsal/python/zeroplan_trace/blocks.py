@@ -344,7 +344,7 @@ class Writer:
             block["input"] = self.local[owner.input_of[self.index]]
         output = owner.output_of[self.index]
         if output is not None:
-            block["output"] = self._reference(self._newest(output))
+            block["output"] = self._returned(self._reference(self._newest(output)))
         for key, value in (("takes", takes), ("gives", gives), ("held", held)):
             if value:
                 block[key] = value
@@ -360,6 +360,15 @@ class Writer:
                         if self.rows[number].grad >= self.rows[newest].grad:
                             newest = number
         return newest if root != self.all.loss else root
+
+    def _returned(self, output):
+        """The output as the layer's own module returns it, which may be a view of what it computed last (OPT): DeepSpeed's hooks are on what is returned."""
+        def storage(tensor):
+            return storage(self.tensors[tensor]["of"]) if "of" in self.tensors[tensor] else tensor
+
+        last = self.events[-1] if self.events else {}
+        is_view = last.get("leave") == "" and "tensor" in last and storage(last["tensor"]) == storage(output)
+        return last["tensor"] if is_view else output
 
     def _drop(self, roots):
         local = [self.local[root] for root in roots if root in self.local and root not in self.all.slot_of

@@ -33,6 +33,7 @@ SIZES = (
     (("image_size",), (672, 1344, 2016)),
 )
 WIDEST, _WIDE = 256, (272, 304, 336)  # heads
+POWERS = (16, 32, 64)  # numbers of heads, where the class does something else with those that are no powers of two (ALiBi)
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "layers")
 _OTHER_LAYERS = (*LAYERS, "depth")  # of configs inside a config
 _STACKS = re.compile("(num_)?(encoder|decoder)_(num_)?(hidden_)?layers")  # two stacks in one config
@@ -80,7 +81,12 @@ RELEASED = {
     "gemma4": ({}, *({_VISION: "gemma4_vision", "vision_config.standardize": True, **{"text_config." + key: value for key, value in text.items()}}
                      for text in _GEMMA4)),
     "gemma4_text": _GEMMA4,
+    "falcon": (  # 7B; 40B and 180B; 2 11B; RW
+        {}, {"new_decoder_architecture": True, "num_kv_heads": 8}, {"new_decoder_architecture": True, "num_kv_heads": 8, "num_ln_in_parallel_attn": 1},
+        {"alibi": True, "multi_query": False, "parallel_attn": False, "bias": True}),
     "fast_vlm": ({"vision_config.hidden_size": 3072},),
+    "gpt_bigcode": ({}, {"activation_function": "gelu"}),  # StarCoder
+    "gpt_neox": ({}, {"rotary_pct": 1.0}),  # Pythia; RedPajama-INCITE
     "granite4_vision": ({"text_config.attention_multiplier": 0.0078125, "text_config.embedding_multiplier": 12.0, "text_config.residual_multiplier": 0.22,
                          "text_config.logits_scaling": 8.0},),
     "granitemoehybrid": (  # 4.0 H Tiny and Small, H Micro, Micro
@@ -105,6 +111,7 @@ RELEASED = {
     "mllama": ({"text_config.cross_attention_layers": [1]},),
     "nemotron_h": (  # Nano, Super
         {"layers_block_type": _WITH_STATES}, {"layers_block_type": _WITH_STATES, "moe_latent_size": 1024}),
+    "phi": ({}, {"partial_rotary_factor": 0.4, "hidden_size": 2560, "num_attention_heads": 32}),  # 1.5; 2
     "paligemma": ({}, {_TEXT: "gemma2"}),  # PaliGemma 2
 }
 # What they have besides before transformers 5: sections of a rotary embedding, without which the class does not run.
@@ -220,6 +227,8 @@ def others(key, value):
             return [value + 6, value + 10]
         if sizes and value == sizes[0]:
             return list(sizes[1:])
+        if last(key).endswith("head_dim"):  # of which a share may be turned
+            return [2 * value, 3 * value]
         return [value + 1, 2 * value, value + 2, value + 4] + [4 * value] * bool(sizes)
     if isinstance(value, str) and "feature_select_strategy" in key:  # of images
         return [way for way in ("default", "full") if way != value]

@@ -14,7 +14,7 @@ import json
 import random
 import re
 
-from .config_keys import (BEFORE_5, LATENT_HEADS, LAYERS, POSITIONS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_dropout, is_first, is_name, is_period, is_size, is_stack, is_window, last,
+from .config_keys import (BEFORE_5, LATENT_HEADS, LAYERS, POSITIONS, POWERS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_dropout, is_first, is_name, is_period, is_size, is_stack, is_window, last,
                           is_wide, nested, others, repeated, sizes_of, switched, tokens_of, wide_sizes_of)
 from .family_layers import asked_list, by_keys, folded, holds, put_numbers_of_layers, running, told
 from .formulas import Differs, Formulas
@@ -88,6 +88,7 @@ class Class:
         self.small = {}  # key -> the size that a document's config has where not all can be small
         self.kept = self._share_of_head()  # keys that are recorded at the class's own value alone
         self.alike = {}  # key -> the other of a pair of sizes whose being equal decides which modules there are
+        self.powers = set()  # keys whose sizes are powers of two
         self.width_of_heads = None  # hidden_size / heads, where the class runs with its own alone
         self.of_towers = {}  # key of a tower that is not run -> what other values change, the same in every document
 
@@ -178,12 +179,21 @@ class Class:
             count = getattr(self.config_class(), LAYERS[0])
             return self.config_class(**nested({**self.released, **{key: repeated(kinds, count) for key, kinds in self.repeated.items()}}))
 
+    def class_values(self):
+        """The class's own values of switches that the checkpoints of this way have otherwise: a config that is silent has the class's."""
+        try:
+            own = self.flat(self.config_class())
+        except Exception:  # it has no defaults
+            return {}
+        return {key: own[key] for key, value in self.released.items() if isinstance(value, bool) and isinstance(own.get(key), bool) and own[key] != value}
+
     def flat(self, config):
         """A config's values, those of configs inside it behind their names."""
         from transformers import PretrainedConfig
 
         values = {}
-        generating = getattr(PretrainedConfig, "_get_global_generation_defaults", dict)()  # keys of every config before transformers 5
+        # Keys of every config before transformers 5, by two names.
+        generating = getattr(PretrainedConfig, "_get_global_generation_defaults", getattr(PretrainedConfig, "_get_generation_defaults", dict))()
         for key, value in config.to_dict().items():
             if isinstance(value, dict):
                 value = {name: inner for name, inner in value.items() if name not in generating}
@@ -598,7 +608,9 @@ class Variant:
                 return before
         values = self.base
         if self.known.error(values, self.said) is not None:
-            values = self._with(values, {key: found[0] for key, found in sizes.items() if values[key] is None})
+            nulls = {key: found for key, found in sizes.items() if values[key] is None}
+            tried = (self._with(values, {key: found[i % len(found)] for key, found in nulls.items()}) for i in range(max(map(len, nulls.values()), default=0)))
+            values = next((other for other in tried if self.known.error(other, self.said) is None), values)
         if self.known.error(values, self.said) is not None:
             values = self._with_part_turned(values) or values
         if self.known.error(values, self.said) is not None:
@@ -625,7 +637,7 @@ class Variant:
             return (61 // tokens_of(key, self.base),) if self.long else (4099,)
         if is_dropout(key, value):
             return (value or 0.1,)  # what drops nothing is no operation
-        sizes = None if "multiple_of" in key else wide_sizes_of(key, value)
+        sizes = POWERS if key in self.known.powers else None if "multiple_of" in key else wide_sizes_of(key, value)
         if value is None and (last(key) == "head_dim" or last(key) not in ROPE):
             return sizes
         if not is_size(key, value):
@@ -633,6 +645,9 @@ class Variant:
         if is_first(key) or is_period(key) and value == 1:  # layers of both kinds
             return (1 if is_first(key) and not self.known.repeated else 2,)
         return sizes if value > 0 or key == self.known.kv_key else None
+
+    def _others(self, key):
+        return list(POWERS[1:]) if key in self.known.powers else others(key, self.base[key])
 
     def changed(self, changes):
         return self._with(self.base, changes)
@@ -682,6 +697,7 @@ class Variant:
             "rope": whole.rope,
         }
         row["fixed"].update({key: "=" + other for key, other in self.same.items()})
+        row["defaults"].update(known.class_values())
         if unlike := {key: other for key, other in known.alike.items() if key not in self.alike}:
             row["unlike"] = unlike
         if known.wide_values is not None:
@@ -689,6 +705,8 @@ class Variant:
         lengths = {key: len(self.base[key]) for key, role in roles.items() if role == "free" and isinstance(self.base[key], list)}
         if lengths:  # which layers of a tower: how many makes modules
             row["lengths"] = lengths
+        if known.powers:
+            row["powers"] = sorted(known.powers)
         if known.width_of_heads:
             row["width"] = {"key": known.text + "hidden_size", "of": known.heads_key, "times": known.width_of_heads}
         if known.text:
@@ -729,6 +747,8 @@ class Variant:
             of_all = merged(self.document, [sample.numbers for sample in self.samples], self._formulas(symbols).of)
         except Differs as error:
             of_towers = bool(known.text) and not any(key.startswith(known.text) for key in error.keys)
+            if set(error.keys) == {known.heads_key} and self._takes_powers():
+                return None
             if not error.keys or len(error.keys) > 1 and not of_towers or any(key in known.kept or known.defaults.get(key) is None for key in error.keys):
                 raise Problem("sizes that are sums of products of the config's keys", str(error), "")
             known.kept.update(error.keys)  # it is rounded, or cut at another size: the class's own value alone is recorded
@@ -774,8 +794,19 @@ class Variant:
             known.roles.pop(known.heads_key)
             return False
         kept = {key for key in own if base[key] != known.defaults.get(key)} - known.kept
+        if known.heads_key in kept and self._takes_powers():
+            return False
         known.kept |= kept
         return not kept
+
+    def _takes_powers(self):
+        """Numbers of heads are powers of two from now on; whether they were not."""
+        known = self.known
+        if known.heads_key in known.powers:
+            return False
+        known.powers.add(known.heads_key)
+        known.roles.pop(known.heads_key)
+        return True
 
     def _absent(self, stack):
         """Of lists that rules ask: what the class repeats for a config without one, and keys that it reads for it and keeps nowhere, with their usual values."""
@@ -897,7 +928,7 @@ class Variant:
     def _found_role(self, key, wanted, is_known):
         seen = [sample for other, changes in self.known.of_towers.get(key, ())[:wanted] if (sample := self._changed(key, other, changes))]
         same = False
-        for other in [] if seen else others(key, self.base[key]):
+        for other in [] if seen else self._others(key):
             sample = self._sample({key: other}, key)
             if sample is None:
                 continue
@@ -966,7 +997,7 @@ class Variant:
         """Samples in which all keys have other values, which the formulas must meet, too."""
         draw, sizes, tries = random.Random(1), [None, 4, 4, 4], 96  # one run at all sizes, others at the largest
         for _ in range(tries):
-            changes = {key: draw.choice([self.base[key]] + others(key, self.base[key])) for key in keys}
+            changes = {key: draw.choice([self.base[key]] + self._others(key)) for key in keys}
             sample = self._sample(changes, at=sizes[-1])
             if sample is not None:
                 self.samples.append(sample)
@@ -1078,6 +1109,7 @@ def family(options):
     first, *more = (dict(besides, **released) for released in RELEASED.get(options.family, ({},)))
     recorded = Class(options, first).record()
     for released in more:
+        options.attention = None  # not that of the last document
         other = Class(options, released).record()
         recorded["documents"] += other["documents"]
         if aliases := dict(other.get("aliases", {}), **recorded.get("aliases", {})):

@@ -194,7 +194,7 @@ FLASH_ATTENTION = "flash_attention"
 
 
 def _flash_attention(recorder, func):
-    """transformers' function around flash-attn's, whose tensors are (b, s, heads, d)."""
+    """flash-attn's function, or that of transformers around it: tensors are (b, s, heads, d)."""
     @functools.wraps(func)
     def recorded(query, key, value, *args, **kwargs):
         if recorder.quiet:
@@ -204,7 +204,8 @@ def _flash_attention(recorder, func):
         with _Quiet(recorder):
             out = _Attention.apply(query.transpose(1, 2), key, value).transpose(1, 2)
         said = inspect.signature(func).bind(query, key, value, *args, **kwargs).arguments
-        recorder.operation(FLASH_ATTENTION, [query, key, value], [out], saves, p=said.get("dropout") or 0.0, causal=bool(said.get("is_causal")))
+        recorder.operation(FLASH_ATTENTION, [query, key, value], [out], saves, p=said.get("dropout") or said.get("dropout_p") or 0.0,
+                           causal=bool(said.get("is_causal") or said.get("causal")))
         return out
 
     return recorded
@@ -224,6 +225,20 @@ def _update_cache(recorder, func):
     return recorded
 
 
+def without_pairs(recorder, output):
+    """What a module returns of a class that has no cache object: without its keys and values, which are recorded as handed to one; None: as it is."""
+    if not isinstance(output, tuple) or not any(map(_is_pair, output)):
+        return None
+    for pair in filter(_is_pair, output):
+        recorder.poll()
+        recorder.operation(UPDATE_CACHE, list(pair), [], recorder.take_saved())
+    return tuple(() if _is_pair(part) else part for part in output)
+
+
+def _is_pair(part):
+    return isinstance(part, tuple) and len(part) == 2 and all(isinstance(one, torch.Tensor) and one.dim() == 4 for one in part)
+
+
 @functools.lru_cache(maxsize=1)
 def _modules(_count):
     """Those of transformers; asked anew where there are more modules."""
@@ -237,7 +252,7 @@ def named_functions(recorder, model):
     caches = [kind for name in ("Cache", "DynamicCache") if (kind := getattr(sys.modules.get("transformers.cache_utils"), name, None)) is not None]
     places += caches  # of before 4.56 the second has an update of its own
     named = {"torch_" + DELTA_RULE: _delta_rule, DELTA_RULE: _delta_rule, "mamba2_chunk_scan": _chunk_scan,
-             "mamba2_split_conv1d_scan_combined": _split_scan, "_flash_attention_forward": _flash_attention,
+             "mamba2_split_conv1d_scan_combined": _split_scan, "_flash_attention_forward": _flash_attention, "flash_attn_func": _flash_attention,
              "update": _update_cache}
     undo = []
     for place in places:

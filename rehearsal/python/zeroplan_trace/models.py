@@ -109,6 +109,11 @@ _WITH_STATES = {"linear_attention", "hybrid", "hybrid_sliding", "deepseek_sparse
                 "heavily_compressed_attention"}
 
 
+def flash_attn_func(query, key, value, dropout_p=0.0, softmax_scale=None, causal=False, **windows):
+    """Stands for the package's function, which the recorder knows by this name and takes as one operation."""
+    return query.new_empty(*query.shape[:-1], value.shape[-1])
+
+
 def _allow_flash_attention(transformers, kind):
     """Its package, which is not called, needs a GPU: nobody looks whether it is there."""
     model, name = transformers.PreTrainedModel, "_check_and_adjust_attn_implementation"
@@ -127,11 +132,21 @@ def _allow_flash_attention(transformers, kind):
 
         check.allows = True
         setattr(model, name, check)
-    # Classes with an attention of their own take its function into their module where the package is there.
+    # Classes with an attention of their own take its function into their module where the package is there: before 4.43 the package's own.
     utilities = getattr(transformers, "modeling_flash_attention_utils", None)
     module = sys.modules.get(kind.__module__)
-    if utilities is not None and not hasattr(module, "_flash_attention_forward"):
+    if utilities is None:
+        module.flash_attn_func = flash_attn_func
+    elif not hasattr(module, "_flash_attention_forward"):
         module._flash_attention_forward = utilities._flash_attention_forward
+
+
+def _take_format(model):
+    """Tables that a class makes in fp32 (cosines of all positions, before 4.45) are in the model's format, as the engine hands them to the class."""
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if buffer.is_floating_point() and buffer.dim() > 1:
+                module._buffers[name] = buffer.to(torch.get_default_dtype())
 
 
 def of_config(config, options, folder=""):
@@ -161,6 +176,7 @@ def of_config(config, options, folder=""):
             if getattr(config, "_has_own_head", False):
                 head = model.get_output_embeddings()
                 head.weight = torch.nn.Parameter(torch.empty_like(head.weight))
+        _take_format(model)
     finally:
         torch.set_default_dtype(before)
     from .images import Images

@@ -6,7 +6,7 @@ from unittest import mock
 import torch
 from torch.nn.modules import module as torch_module
 
-from .functions import Functions, named_functions
+from .functions import Functions, named_functions, without_pairs
 from .recorder import Dispatch, Recorder, tensors_in
 
 
@@ -91,7 +91,10 @@ def record(model, inputs, loss_function=None):
 
     def after(module, args, output):
         if module in names and not recorder.quiet:
+            kept = without_pairs(recorder, output)
             recorder.leave(names[module], _first_output(output))
+            return kept
+        return None
 
     def pack(tensor):
         recorder.save(tensor)

@@ -400,7 +400,8 @@ TEST_CASE("InternLM2 has the parameters and modules of its own code") {
 }
 
 TEST_CASE("the shapes of planned families say what their operations need") {
-  const Model neox = model_from_name("pythia-1b");
+  const ModelUse litgpt{.implementation = Implementation::litgpt};
+  const Model neox = model_from_name("pythia-1b", "", "", litgpt);
   CHECK(neox.shape.parallel_residual);
   CHECK(neox.shape.rotary_dim == 64);
   CHECK(neox.shape.head_dim == 256);
@@ -414,7 +415,7 @@ TEST_CASE("the shapes of planned families say what their operations need") {
   CHECK(star.shape.max_positions == 8192);
   const Model baichuan = model_from_name("baichuan2-13b");
   CHECK(baichuan.shape.position == PositionKind::alibi);
-  const Model phi = model_from_name("phi-2");
+  const Model phi = model_from_name("phi-2", "", "", litgpt);
   CHECK(phi.shape.rotary_dim == 32);
   CHECK(phi.shape.hidden_dropout == 0.1);
 }

@@ -44,27 +44,6 @@ TEST_CASE("A GPT-2 layer's backward peaks two F above its entry, at gelu_new") {
   CHECK(memory.backward.total >= Bytes::of(2 * F - 2 * U));
 }
 
-TEST_CASE("A GPT-NeoX layer saves 7U + 2F + 3A + 4N eager and 10U + 2F + 4N + LSE fused") {
-  CHECK(saved(testing::gpt_neox(true), kEager, {4, 50}) ==
-        Bytes::of(7 * U + 2 * F + 3 * A + 4 * N));
-  // The copies that the attention interface made until 4.55, and that the cache makes since 4.56,
-  // free the fused projection (3U) for a copy of the values (U).
-  CHECK(saved(testing::gpt_neox(true), kSdpa, {4, 50}) == Bytes::of(8 * U + 2 * F + 4 * N + kLse));
-  CHECK(saved(testing::gpt_neox(true), kSdpa, {4, 57}) == Bytes::of(8 * U + 2 * F + 4 * N + kLse));
-  GraphOptions no_cache = options(kSdpa, {4, 57});
-  no_cache.use_cache = false;
-  const BlockMemory pinned = summarize(build_graph(testing::gpt_neox(true), no_cache).blocks[1]);
-  CHECK(pinned.saved + pinned.input == Bytes::of(10 * U + 2 * F + 4 * N + kLse));
-  CHECK(saved(testing::gpt_neox(false), kEager, {4, 50}) ==
-        Bytes::of(8 * U + 2 * F + 3 * A + 4 * N));
-  CHECK(saved(testing::gpt_neox(false), kSdpa, {4, 50}) == Bytes::of(9 * U + 2 * F + 4 * N + kLse));
-}
-
-TEST_CASE("An OPT layer saves 9U + F + 3A + 4N eager and 9U + F + 4N + LSE fused") {
-  CHECK(saved(testing::opt(), kEager, {4, 50}) == Bytes::of(9 * U + F + 3 * A + 4 * N));
-  CHECK(saved(testing::opt(), kSdpa, {4, 50}) == Bytes::of(9 * U + F + 4 * N + kLse));
-}
-
 TEST_CASE("A BLOOM layer saves 8U + 2F + 3A + 4N, and its gelu needs 4F more in both passes") {
   CHECK(saved(testing::bloom(), kSdpa, {4, 50}) == Bytes::of(8 * U + 2 * F + 3 * A + 4 * N));
 }
@@ -102,7 +81,6 @@ TEST_CASE("Operations with a kernel, as recorded") {
   };
   const std::vector<Row> rows = {{testing::gpt2(), kSdpa, {4, 47}, 19, 31},
                                  {testing::gpt2(), kEager, {4, 47}, 30, 42},
-                                 {testing::opt(), kSdpa, {4, 50}, 15, 29},
                                  {testing::bert(), kEager, {4, 50}, 23, 38},
                                  {testing::bloom(), kEager, {4, 50}, 27, 52}};
   for (const Row& row : rows) {
@@ -114,12 +92,7 @@ TEST_CASE("Operations with a kernel, as recorded") {
 }
 
 TEST_CASE("Every family releases what it allocates and yields each gradient once") {
-  for (const Model& model : {testing::gpt2(),
-                             testing::gpt_neox(true),
-                             testing::gpt_neox(false),
-                             testing::opt(),
-                             testing::bloom(),
-                             testing::bert()}) {
+  for (const Model& model : {testing::gpt2(), testing::bloom(), testing::bert()}) {
     for (const Attention attention : {kEager, kSdpa}) {
       for (const ActivationCheckpointing checkpointing :
            {ActivationCheckpointing::none, ActivationCheckpointing::full}) {

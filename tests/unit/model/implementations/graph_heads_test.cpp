@@ -1,4 +1,4 @@
-// Encoders and their heads; classification by decoders.
+// Encoders and their heads.
 #include <string>
 
 #include "base/diagnostic.hpp"
@@ -24,16 +24,6 @@ Model encoder(const std::string& type, const std::string& architecture) {
       parse_json(R"({"model_type": ")" + type + R"(", "architectures": [")" + architecture +
                      R"("], "hidden_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 8,
       "intermediate_size": 4096, "vocab_size": 32000, "max_position_embeddings": 1026})",
-                 "config.json")
-          .root,
-      "config.json");
-}
-
-Model opt(const std::string& architecture) {
-  return read_model(
-      parse_json(R"({"model_type": "opt", "architectures": [")" + architecture +
-                     R"("], "hidden_size": 1024, "num_hidden_layers": 2, "ffn_dim": 4096,
-      "num_attention_heads": 8, "vocab_size": 32000, "word_embed_proj_dim": 1024})",
                  "config.json")
           .root,
       "config.json");
@@ -107,14 +97,6 @@ TEST_CASE("Pre-training BERT keeps the pooler and the vocabulary head at once") 
   CHECK(both.saved.count() < masked.saved.count() + 64 * 1024);
 }
 
-TEST_CASE("A decoder that classifies scores every position and keeps its norm's output for it") {
-  const BlockMemory head =
-      summarize(build_graph(opt("OPTForSequenceClassification"), options(kSdpa)).blocks.back());
-  CHECK(head.saves_input);
-  CHECK(head.saved.count() >= U + 2 * N);
-  CHECK(head.saved.count() <= U + 2 * N + 64 * 1024);
-}
-
 TEST_CASE("Every head releases what it allocates and yields each gradient once") {
   for (const Model& model : {encoder("bert", "BertForMaskedLM"),
                              encoder("bert", "BertForPreTraining"),
@@ -124,8 +106,7 @@ TEST_CASE("Every head releases what it allocates and yields each gradient once")
                              encoder("bert", "BertForQuestionAnswering"),
                              encoder("roberta", "RobertaForMaskedLM"),
                              encoder("roberta", "RobertaForSequenceClassification"),
-                             encoder("roberta", "RobertaForQuestionAnswering"),
-                             opt("OPTForSequenceClassification")}) {
+                             encoder("roberta", "RobertaForQuestionAnswering")}) {
     for (const Attention attention : {kEager, kSdpa}) {
       for (const ActivationCheckpointing checkpointing :
            {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
@@ -145,7 +126,7 @@ TEST_CASE("Every head releases what it allocates and yields each gradient once")
 
 TEST_CASE("A class without a loss is refused with its name") {
   for (const Model& model :
-       {encoder("bert", "BertModel"), opt("OPTModel"), encoder("bert", "BertForMultipleChoice")}) {
+       {encoder("bert", "BertModel"), encoder("bert", "BertForMultipleChoice")}) {
     try {
       build_graph(model, options(kSdpa));
       FAIL("no error for " << model.architecture);

@@ -127,6 +127,22 @@ TEST_CASE("a traced model takes what the family takes, pass by pass") {
   }
 }
 
+TEST_CASE("rows that end in padding give a traced model the mask that they give the family") {
+  for (const char* name : {"llama", "qwen3", "gpt2"}) {
+    for (const auto checkpointing :
+         {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
+      GraphOptions options = options_of(2, 1024);
+      options.checkpointing = checkpointing;
+      options.mask = MaskKind::padded;
+      INFO(name);
+      const Walked a(build_graph(traced(name), options)), b(build_graph(described(name), options));
+      CHECK(a.peak == b.peak);
+      CHECK(a.walk.alive() == 0_B);
+      CHECK(flops_of(a.graph) == Approx(flops_of(b.graph)).epsilon(1e-6));
+    }
+  }
+}
+
 TEST_CASE("ranks share a traced model's sequence as they share the family's") {
   for (const char* name : {"llama", "qwen3"}) {
     CHECK(has_ulysses(traced(name), Attention::sdpa));

@@ -65,6 +65,18 @@ TEST_CASE("A plan of a release that was not recorded says which one stands for i
   CHECK_FALSE(warning_of(gptj(""), "4.40.0").empty());
 }
 
+TEST_CASE("A release without PyTorch's attention runs its own code where that is asked for") {
+  const auto allocated = [](const std::string& attention, const std::string& release) {
+    const std::string more = R"(, "workload": {"micro_batch_size": 2, "sequence_length": 512,
+      "attention": ")" + attention +
+                             R"("}, "software": {"transformers": ")" + release + R"("})";
+    return predict(plan_of("\"pythia-410m\"", more)).gpu.peak_allocated;
+  };
+  CHECK(allocated("sdpa", "4.40.2") == allocated("eager", "4.40.2"));
+  CHECK(allocated("flash", "4.40.2") < allocated("eager", "4.40.2"));
+  CHECK(allocated("sdpa", "4.45.2") < allocated("eager", "4.45.2"));
+}
+
 TEST_CASE("What is dropped is a number of a recorded class's operations, not another class") {
   const auto allocated = [](const std::string& more) {
     return predict(plan_of(gptj(more), "")).gpu.peak_allocated;
@@ -85,4 +97,68 @@ TEST_CASE("A mask with a bias that is learned leaves PyTorch's attention its com
   // The decoder's first layer and the others have a cross attention, whose bias is zeros.
   CHECK(operations(t5, "_scaled_dot_product_efficient_attention") == 2);
   CHECK(operations(t5, "_safe_softmax") > 0);
+}
+
+TEST_CASE("A builder for the code of others leaves Hugging Face's class to its recording") {
+  const auto family = [](const std::string& model, const std::string& code) {
+    return plan_of(model, R"(, "workload": {"implementation": ")" + code + R"("})")
+        .model->implementation_family;
+  };
+  CHECK(family("\"mpt-7b\"", "composer") == "mpt");
+  CHECK(family("\"mpt-7b\"", "hf") != "mpt");
+  CHECK(family("\"phi-2\"", "litgpt") == "litgpt");
+  CHECK(plan_of("\"phi-2\"", "").model->releases.recorded.major == 5);
+}
+
+TEST_CASE(
+    "A config whose heads are no power of two is of another class where ALiBi makes them so") {
+  const auto mpt = [](int heads) {
+    return parse_json(R"({"model_type": "mpt", "d_model": 3072, "n_layers": 2, "n_heads": )" +
+                          std::to_string(heads) + R"(, "vocab_size": 1000})",
+                      "config.json")
+        .root;
+  };
+  CHECK(is_planned(mpt(32)));
+  CHECK_FALSE(is_planned(mpt(24)));
+}
+
+TEST_CASE("PPO's models score tokens by a class of its own recording, too") {
+  const std::string ppo =
+      R"(, "workload": {"trainer": "ppo", "micro_batch_size": 1, "sequence_length": 128})";
+  const Plan plan = plan_of("\"opt-350m\"", ppo);
+  REQUIRE(plan.model->value_model != nullptr);
+  CHECK(plan.model->value_model->architecture == "OPTForSequenceClassification");
+  CHECK(predict(plan).gpu.peak_allocated > 0_B);
+}
+
+TEST_CASE("A share of heads that was not recorded is refused, whatever its config calls it") {
+  const auto neox = [](const std::string& share) {
+    return parse_json(R"({"model_type": "gpt_neox", "hidden_size": 1024, "num_hidden_layers": 2,
+      "num_attention_heads": 8, "intermediate_size": 4096, "vocab_size": 1000, "rotary_pct": )" +
+                          share + "}",
+                      "config.json")
+        .root;
+  };
+  CHECK(is_planned(neox("0.25")));
+  CHECK(is_planned(neox("1.0")));
+  CHECK_FALSE(is_planned(neox("0.5")));
+}
+
+TEST_CASE("The text model's own class takes its part of a config of several") {
+  const Json text = parse_json(R"({"model_type": "qwen3_5_text", "hidden_size": 1024,
+      "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
+      "intermediate_size": 3584, "vocab_size": 248320})",
+                               "config.json")
+                        .root;
+  Json whole = Json::object();
+  whole["model_type"] = "qwen3_5";
+  whole["architectures"] = Json::array();
+  whole["architectures"].push_back("Qwen3_5ForCausalLM");
+  whole["text_config"] = text;
+  whole["torch_dtype"] = "bfloat16";
+  const Model of_several = read_model(whole, "config.json"),
+              alone = read_model(text, "config.json");
+  CHECK(of_several.architecture == "Qwen3_5ForCausalLM");
+  CHECK(count_parameters(of_several).total == count_parameters(alone).total);
+  CHECK(of_several.torch_dtype == "bfloat16");
 }
