@@ -154,6 +154,21 @@ std::optional<std::string> known_text_model(const Json& config) {
   return is_known(said->as_string(), *text) ? std::optional(said->as_string()) : std::nullopt;
 }
 
+// The part of a config of several that transformers hands the text model's own class, which
+// architectures names ("Qwen3_5ForCausalLM" of qwen3_5); null for every other config.
+const Json* config_of_text_class(const Json& config) {
+  const auto type = known_text_model(config);
+  const bool is_its_class = type && is_recorded_class(*type, first_architecture(config));
+  return is_its_class ? config.find("text_config") : nullptr;
+}
+
+// The family whose builder writes the class of that type which the config names; null: it is
+// recorded, or not known.
+const Family* family_of(const std::string& model_type, const Json& config) {
+  const Family* family = families::find_family(model_type, config);
+  return is_recorded_class(model_type, first_architecture(config)) ? nullptr : family;
+}
+
 [[noreturn]] void unknown_type(const std::string& model_type,
                                const Json& config,
                                const std::string& file,
@@ -209,6 +224,12 @@ void put_scores(Model& model, const Json& config, const std::string& architectur
   model.shape.has_logits = false;
 }
 
+// Whether the class reads an image with every text (docs/families.md).
+bool reads_pixels(const Json& document) {
+  const Json& inputs = *document.find("inputs");
+  return inputs.find("pixel_values") != nullptr || inputs.find("flattened_patches") != nullptr;
+}
+
 // A model of a class that zeroplan has recorded; of any other, and of values that were not
 // recorded, an InputError.
 Model recorded_model(const std::string& model_type,
@@ -247,6 +268,12 @@ Model recorded_model(const std::string& model_type,
   model.lengths = recorded->lengths;
   model.releases = recorded->releases;
   const bool sees = config.find("vision_config") != nullptr;
+  if (reads_pixels(*recorded->document)) {
+    model.notes.push_back(
+        "an image of the tower's size with every text, four where the class reads videos: the "
+        "tower is run and trained");
+    return model;
+  }
   if (sees || config.find("audio_config") != nullptr) {
     model.notes.push_back(
         "batches of text alone: the towers for images and sound hold their weights, trained as the "
@@ -347,6 +374,11 @@ Model read_model(const Json& config,
                                 .got = described(config)});
   }
   if (is_traced_document(config)) return read_traced_document(config, file, pointer);
+  if (const Json* text = config_of_text_class(config)) {
+    Model model = read_model(*text, file, pointer + "/text_config", use);
+    take_stored_dtype(model, config);
+    return model;
+  }
   ConfigFindings findings;
   const std::string model_type = model_type_of(config, findings.notes);
   if (model_type.empty()) {
@@ -358,7 +390,7 @@ Model read_model(const Json& config,
                                            : described(*config.find("model_type")),
                                 .hint = "a config.json of transformers names it"});
   }
-  const Family* family = families::find_family(model_type, config);
+  const Family* family = family_of(model_type, config);
   if (family == nullptr) return recorded_model(model_type, config, file, pointer, use);
 
   const ConfigReader reader(config, file, pointer, std::string(family->config_class), findings);
@@ -389,15 +421,16 @@ Phrase how_to_trace(const std::string& file) {
 
 bool is_planned(const Json& config, const ModelUse& use) {
   if (!config.is_object() || is_traced_document(config)) return true;
+  if (const Json* text = config_of_text_class(config)) return is_planned(*text, use);
   std::vector<Phrase> notes;
   const std::string model_type = model_type_of(config, notes);
   if (model_type.empty()) return true;
-  if (families::find_family(model_type, config) == nullptr) {
+  if (family_of(model_type, config) == nullptr) {
     const std::optional<RecordedClass> recorded = recorded_class(config, model_type, use);
     return recorded && recorded->document;
   }
   try {
-    return read_model(config, "").planned;
+    return read_model(config, "", "", use).planned;
   } catch (const InputError&) {
     return true;
   }

@@ -208,6 +208,16 @@ std::vector<std::string> recorded_types() {
 
 bool is_recorded(const std::string& model_type) { return family_of(model_type) != nullptr; }
 
+bool is_recorded_class(const std::string& model_type, std::string_view architecture) {
+  const std::string usual = fmt::format("{}{}{}", kRecordings, model_type, kRecordingEnd);
+  const std::string own =
+      fmt::format("{}{}+{}{}", kRecordings, model_type, architecture, kRecordingEnd);
+  const auto files = embedded_files();
+  return std::any_of(files.begin(), files.end(), [&](const EmbeddedFile& file) {
+    return file.path == own || (file.path == usual && class_in(file.text) == architecture);
+  });
+}
+
 std::string recorded_type_of(std::string_view stem) {
   for (const EmbeddedFile& file : embedded_files()) {
     if (!file.path.starts_with(kRecordings)) continue;

@@ -31,6 +31,8 @@ std::optional<RecordedClass> recorded_class(const Json& config,
 // Values of model_type.
 std::vector<std::string> recorded_types();
 bool is_recorded(const std::string& model_type);
+// Whether that class of the type was recorded: its usual one, or one beside it.
+bool is_recorded_class(const std::string& model_type, std::string_view architecture);
 // The one whose usual class has that stem; "" where there is none.
 std::string recorded_type_of(std::string_view stem);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -48,15 +50,20 @@ std::optional<NotRecorded> other_rotary_of(const Values& values, const Json& rop
       return NotRecorded{fmt::format("{}/{}", key, found->key), found->expected};
     }
   }
-  const std::string key = values.of_text("partial_rotary_factor");
-  const Json *said = values.said(key), *partial = rope.find("partial");
-  if (said == nullptr || partial == nullptr || *said == *partial) return std::nullopt;
-  const bool of_layers = partial->is_object();  // one share for each type of layers
-  const auto is_said = [&](const Json::Member& own) { return own.second == *said; };
-  if (of_layers && std::all_of(partial->members().begin(), partial->members().end(), is_said)) {
-    return std::nullopt;
+  const Json* partial = rope.find("partial");
+  if (partial == nullptr) return std::nullopt;
+  for (const std::string_view name : {"partial_rotary_factor", "rotary_pct"}) {  // GPT-NeoX's
+    const std::string key = values.of_text(name);
+    const Json* said = values.said(key);
+    if (said == nullptr || *said == *partial) continue;
+    const bool of_layers = partial->is_object();  // one share for each type of layers
+    const auto is_said = [&](const Json::Member& own) { return own.second == *said; };
+    if (of_layers && std::all_of(partial->members().begin(), partial->members().end(), is_said)) {
+      continue;
+    }
+    return NotRecorded{key, partial->dump()};
   }
-  return NotRecorded{key, partial->dump()};
+  return std::nullopt;
 }
 
 // A config's list or table of layers that tells no layer's kind must say what it said when the
@@ -65,7 +72,9 @@ std::optional<NotRecorded> other_list(const Values& config, const Json& lists) {
   for (const auto& [key, known] : lists.members()) {
     const Json* said = config.said(key);
     if (said == nullptr || said->is_null()) continue;
-    std::vector<Json> values = said->is_object() ? std::vector<Json>() : said->items();
+    std::vector<Json> values;
+    if (said->is_array()) values = said->items();
+    if (!said->is_array() && !said->is_object()) values = {*said};  // the same for all layers
     if (said->is_object()) {
       for (const auto& [layer, value] : said->members()) values.push_back(value);
     }
@@ -92,8 +101,10 @@ class Match {
                               &Match::heads,
                               &Match::unlike,
                               &Match::windows,
+                              &Match::whole_blocks,
                               &Match::wide_values,
                               &Match::width,
+                              &Match::powers,
                               &Match::head_dim,
                               &Match::wide_heads,
                               &Match::lists,
@@ -111,6 +122,7 @@ class Match {
   // (masking_utils.py _ignore_causal_mask_sdpa).
   SequenceRange lengths() const {
     SequenceRange range;
+    if (document_.find("whole_blocks") != nullptr) range = {sequence_, sequence_};
     const Json* windows = document_.find("windows");
     if (windows == nullptr) return range;
     const bool longer = document_.find("longer")->as_boolean();
@@ -193,6 +205,18 @@ class Match {
     return std::nullopt;
   }
 
+  // Sequences that the class does not pad: others have as many tokens as the blocks they fill.
+  std::optional<NotRecorded> whole_blocks() const {
+    const Json* blocks = document_.find("whole_blocks");
+    if (blocks == nullptr) return std::nullopt;
+    const std::int64_t tokens = blocks->find("tokens")->as_integer(),
+                       fewest = blocks->find("fewest")->as_integer();
+    if (sequence_ % tokens == 0 && sequence_ >= fewest) return std::nullopt;
+    return NotRecorded{
+        blocks->find("key")->as_string(),
+        phrase("sequences of whole blocks of {} tokens, at least {}", tokens, fewest)};
+  }
+
   std::optional<NotRecorded> wide_values() const {
     const Json* wide = document_.find("wide_values");
     if (wide == nullptr) return std::nullopt;
@@ -220,6 +244,20 @@ class Match {
     const auto hidden = values_.size(key), heads = values_.size(of);
     if (hidden && heads && *hidden == times * *heads) return std::nullopt;
     return NotRecorded{key, phrase("{} x {}", times, of)};
+  }
+
+  // Numbers of heads with which the class does what was recorded: ALiBi's slopes of others are two
+  // rows of slopes.
+  std::optional<NotRecorded> powers() const {
+    const Json* powers = document_.find("powers");
+    if (powers == nullptr) return std::nullopt;
+    for (const Json& key : powers->items()) {
+      const auto size = values_.size(key.as_string());
+      const bool is_one =
+          size && *size > 0 && std::has_single_bit(static_cast<std::uint64_t>(*size));
+      if (!is_one) return NotRecorded{key.as_string(), phrase("a power of two")};
+    }
+    return std::nullopt;
   }
 
   // Classes read one that their config does not have by default.

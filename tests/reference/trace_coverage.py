@@ -8,7 +8,7 @@ Writes FOLDER/TYPE.CLASS.json, a config, and FOLDER/outcomes.jsonl, a line a cla
 there already is left out. Half an hour for 160 classes on two cores; defaults that are no model (null sizes) count as refused.
 
 --recorded asks without a Python, so that what was recorded answers alone, and writes docs/coverage.md: a row a type and task, with the reason from
-coverage_reasons.json where a class is not planned. Each class by its defaults, and where those are not planned as RELEASED has it.
+coverage_reasons.json where a class is not planned. Each class by its defaults, and where those are not planned as RELEASED or SAID has it.
 """
 import argparse
 import collections
@@ -25,6 +25,13 @@ from zeroplan_trace.config_keys import LAYERS, POSITIONS, RELEASED, nested, repe
 
 REASONS = Path(__file__).with_name("coverage_reasons.json")
 TABLE = ROOT / "docs" / "coverage.md"
+# What checkpoints say and the class's default config leaves out, of types that were recorded at any value of it.
+SAID = {
+    "deepseek_v2": {"num_experts_per_tok": 6},
+    "dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6},
+    "glm4_moe": {"head_dim": 128},
+    "trocr": {"cross_attention_hidden_size": 768},
+}
 TASKS = {
     "causal language models": "MODEL_FOR_CAUSAL_LM",
     "images and text": "MODEL_FOR_IMAGE_TEXT_TO_TEXT",
@@ -129,7 +136,7 @@ def table(classes, outcomes):
 
 def configs(said):
     """The classes of the Python, whose configs are written to the folder."""
-    released = {kind: layers_said(ways[0]) for kind, ways in RELEASED.items()}
+    released = {**SAID, **{kind: layers_said(ways[0]) for kind, ways in RELEASED.items()}}
     # A torch for CUDA whose libraries are missing is imported with the emulated ones.
     subprocess.run([said.zeroplan, "rehearse", "--gpu", "A100-80G", "--steps", "0", "--", said.python, "-c", CONFIGS, said.folder,
                     json.dumps(TASKS), json.dumps(released)], stdout=subprocess.DEVNULL, check=False)

@@ -133,7 +133,7 @@ class Blocks:
 
     def _chain(self, number):
         """The operations that make a view out of its storage's first tensor, the first first."""
-        chain = []
+        chain, name = [], number  # what the operation before an operation in place made has the name of what that made
         while not self._whole(number) and self._root(number) != number:
             maker = self.makers.get(number)
             if maker is None or not maker["in"]:
@@ -141,7 +141,10 @@ class Blocks:
             source = next((n for n in maker["in"] if n is not None and self._root(n) == self._root(number)), None)
             if source is None or source == number:
                 break
-            chain.append((maker, number, source))
+            in_place = maker["op"].endswith("_") and self.rows[source].place[1:] == self.rows[number].place[1:]
+            if not in_place:
+                chain.append((maker, name, source))
+                name = source
             number = source
         chain.reverse()
         return chain
@@ -344,7 +347,7 @@ class Writer:
             block["input"] = self.local[owner.input_of[self.index]]
         output = owner.output_of[self.index]
         if output is not None:
-            block["output"] = self._reference(self._newest(output))
+            block["output"] = self._returned(self._reference(self._newest(output)))
         for key, value in (("takes", takes), ("gives", gives), ("held", held)):
             if value:
                 block[key] = value
@@ -360,6 +363,15 @@ class Writer:
                         if self.rows[number].grad >= self.rows[newest].grad:
                             newest = number
         return newest if root != self.all.loss else root
+
+    def _returned(self, output):
+        """The output as the layer's own module returns it, which may be a view of what it computed last (OPT): DeepSpeed's hooks are on what is returned."""
+        def storage(tensor):
+            return storage(self.tensors[tensor]["of"]) if "of" in self.tensors[tensor] else tensor
+
+        last = self.events[-1] if self.events else {}
+        is_view = last.get("leave") == "" and "tensor" in last and storage(last["tensor"]) == storage(output)
+        return last["tensor"] if is_view else output
 
     def _drop(self, roots):
         local = [self.local[root] for root in roots if root in self.local and root not in self.all.slot_of

@@ -3,6 +3,7 @@
 import re
 
 IMAGE_TOKENS = ("image_token_id", "image_token_index", "media_placeholder_token_id", "image_soft_token_id")  # of the token that an image's features stand for
+SEE_ALWAYS = ("blip", "blip-2", "git", "idefics", "instructblip", "instructblipvideo", "kosmos-2", "pp_formulanet")  # model types whose classes read an image with every text
 POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions")
 # A config's keys by what must divide what: one value and others, by the first pattern that is in the key's name.
 SIZES = (
@@ -33,6 +34,12 @@ SIZES = (
     (("image_size",), (672, 1344, 2016)),
 )
 WIDEST, _WIDE = 256, (272, 304, 336)  # heads
+POWERS = (16, 32, 64)  # numbers of heads, where the class does something else with those that are no powers of two (ALiBi)
+# Types whose classes pad sequences to whole blocks, and are run on such: the key that says a block, its tokens, the fewest with which the class does so.
+WHOLE_BLOCKS = {
+    **{kind: ("block_size", 64, 768) for kind in ("big_bird", "bigbird_pegasus")},  # up to 704 its attention is full
+    **{kind: ("attention_window", 512, 1024) for kind in ("led", "longformer")}, "longt5": ("local_radius", 128, 256), "pegasus_x": ("block_size", 512, 1024),
+}
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "layers")
 _OTHER_LAYERS = (*LAYERS, "depth")  # of configs inside a config
 _STACKS = re.compile("(num_)?(encoder|decoder)_(num_)?(hidden_)?layers")  # two stacks in one config
@@ -60,9 +67,12 @@ _GEMMA4 = (  # 31B, 26B-A4B
     _WITHOUT_LAYER_INPUTS, {**_WITHOUT_LAYER_INPUTS, "enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704})
 RELEASED = {
     "bart": ({}, {"attention_dropout": 0.1, "activation_dropout": 0.1}),  # large-cnn; base, large
+    "blip-2": ({"image_token_index": 50265},),  # opt-2.7b, opt-6.7b
     "bamba": ({"attn_layer_indices": [1, 3]},),
     "chameleon": ({"vocabulary_map": {"<image>": 8711}},),
     "dbrx": ({"attn_config.kv_n_heads": 8, "attn_config.clip_qkv": 8, "attn_config.rope_theta": 5e5, "ffn_config.ffn_hidden_size": 10752, "ffn_config.moe_num_experts": 16, "ffn_config.moe_top_k": 4},),
+    "deepseek_ocr2": ({"text_config.mlp_layer_types": ("dense", "sparse"), "text_config.hidden_size": 1280, "text_config.num_attention_heads": 10,
+                       "text_config.num_experts_per_tok": 6, "text_config.moe_intermediate_size": 896},),
     "deepseek_v4": ({"layer_types": ("sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"), "mlp_layer_types": ("hash_moe", "moe")},),
     "deberta-v2": ({}, {"relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True,  # v3
                         "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}),
@@ -74,20 +84,30 @@ RELEASED = {
     "hunyuan_vl": ({"text_config.head_dim": 128, "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [16, 16, 16, 16]}},),
     "olmo_hybrid": ({"layer_types": ("linear_attention", "linear_attention", "linear_attention", "full_attention")},),
     "qwen2_5_omni_thinker": ({"vision_start_token_id": 151652, "vision_end_token_id": 151653},),
-    "qwen3_omni_moe_thinker": ({"vision_start_token_id": 151652, "vision_end_token_id": 151653},),
+    "ovis2": ({"vocab_size": 151936, "text_config.vocab_size": 151936, "text_config.hidden_size": 1536, "text_config.intermediate_size": 8960,  # 2B
+               "text_config.num_attention_heads": 12, "text_config.num_key_value_heads": 2},),
+    "qwen3_omni_moe_thinker": ({"vision_start_token_id": 151652, "vision_end_token_id": 151653, "text_config.num_attention_heads": 32, "text_config.head_dim": 128},),
     "step3p7": ({"text_config.sliding_window": 512},),
     "xmod": ({"default_language": "en_XX"},),
     "gemma4": ({}, *({_VISION: "gemma4_vision", "vision_config.standardize": True, **{"text_config." + key: value for key, value in text.items()}}
                      for text in _GEMMA4)),
     "gemma4_text": _GEMMA4,
+    "falcon": (  # 7B; 40B and 180B; 2 11B; RW
+        {}, {"new_decoder_architecture": True, "num_kv_heads": 8}, {"new_decoder_architecture": True, "num_kv_heads": 8, "num_ln_in_parallel_attn": 1},
+        {"alibi": True, "multi_query": False, "parallel_attn": False, "bias": True}),
     "fast_vlm": ({"vision_config.hidden_size": 3072},),
+    "gpt_bigcode": ({}, {"activation_function": "gelu"}),  # StarCoder
+    "gpt_neox": ({}, {"rotary_pct": 1.0}),  # Pythia; RedPajama-INCITE
     "granite4_vision": ({"text_config.attention_multiplier": 0.0078125, "text_config.embedding_multiplier": 12.0, "text_config.residual_multiplier": 0.22,
                          "text_config.logits_scaling": 8.0},),
     "granitemoehybrid": (  # 4.0 H Tiny and Small, H Micro, Micro
         {"layer_types": ("linear_attention", "full_attention"), "position_embedding_type": "nope"},
         {"layer_types": ("linear_attention", "full_attention"), "position_embedding_type": "nope", "num_local_experts": 0},
         {"layer_types": ("full_attention",), "position_embedding_type": "rope", "num_local_experts": 0}),
+    "instructblip": ({"image_token_index": 32000, _TEXT: "llama"},),  # vicuna
+    "instructblipvideo": ({"video_token_index": 32000, _TEXT: "llama"},),
     "internvl": ({}, *({_TEXT: kind} for kind in ("llama", "qwen3", "qwen3_moe", "gpt_oss"))),  # InternVL 2.5, 3.5
+    "longformer": ({"attention_window": (512,), "max_position_embeddings": 4098},),
     "lfm2": ({"layer_types": _CONVOLUTIONS},),
     "lfm2_moe": ({"layer_types": _CONVOLUTIONS},),
     "lfm2_vl": ({"text_config.layer_types": _CONVOLUTIONS},),
@@ -105,6 +125,7 @@ RELEASED = {
     "mllama": ({"text_config.cross_attention_layers": [1]},),
     "nemotron_h": (  # Nano, Super
         {"layers_block_type": _WITH_STATES}, {"layers_block_type": _WITH_STATES, "moe_latent_size": 1024}),
+    "phi": ({}, {"partial_rotary_factor": 0.4, "hidden_size": 2560, "num_attention_heads": 32}),  # 1.5; 2
     "paligemma": ({}, {_TEXT: "gemma2"}),  # PaliGemma 2
 }
 # What they have besides before transformers 5: sections of a rotary embedding, without which the class does not run.
@@ -144,6 +165,12 @@ def nested(values):
 def repeated(kinds, layers):
     """A list of so many layers, in which the kinds follow each other."""
     return (list(kinds) * layers)[:layers]
+
+
+def kinds_of_times(value):
+    """The kinds of layers that rows of kinds and how often they follow each other say; none of another value."""
+    is_one = isinstance(value, list) and all(isinstance(row, (list, tuple)) and len(row) == 2 and isinstance(row[0], (list, tuple)) and isinstance(row[1], int) for row in value)
+    return [kind for kinds, times in value for _ in range(times) for kind in kinds] if is_one else []
 
 
 def sizes_of(key):
@@ -220,6 +247,8 @@ def others(key, value):
             return [value + 6, value + 10]
         if sizes and value == sizes[0]:
             return list(sizes[1:])
+        if last(key).endswith("head_dim"):  # of which a share may be turned
+            return [2 * value, 3 * value]
         return [value + 1, 2 * value, value + 2, value + 4] + [4 * value] * bool(sizes)
     if isinstance(value, str) and "feature_select_strategy" in key:  # of images
         return [way for way in ("default", "full") if way != value]

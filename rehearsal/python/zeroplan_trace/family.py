@@ -14,8 +14,8 @@ import json
 import random
 import re
 
-from .config_keys import (BEFORE_5, LATENT_HEADS, LAYERS, POSITIONS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_dropout, is_first, is_name, is_period, is_size, is_stack, is_window, last,
-                          is_wide, nested, others, repeated, sizes_of, switched, tokens_of, wide_sizes_of)
+from .config_keys import (BEFORE_5, LATENT_HEADS, LAYERS, POSITIONS, POWERS, RELEASED, ROPE, ROPE_SORTS, SIZES, WHOLE_BLOCKS, is_dropout, is_first, is_name, is_period, is_size, is_stack, is_window,
+                          is_wide, kinds_of_times, last, nested, others, repeated, sizes_of, switched, tokens_of, wide_sizes_of)
 from .family_layers import asked_list, by_keys, folded, holds, put_numbers_of_layers, running, told
 from .formulas import Differs, Formulas
 from .loops import folded_loops
@@ -24,7 +24,7 @@ from .models import text_of
 from .problem import Problem
 from .spelling import spellings
 
-_SEQUENCES = (128, 256, 512)
+_BATCHES, _SEQUENCES = (2, 3, 5), (128, 256, 512)
 
 
 class Sample:
@@ -46,6 +46,10 @@ class Class:
         import transformers
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+        key, unit, fewest = WHOLE_BLOCKS.get(options.family, ("", 0, 0))
+        self.every = transformers.PretrainedConfig().to_dict()
+        self.whole_blocks = {"key": key, "tokens": unit, "fewest": fewest} if key else None
+        self.sequences = tuple(fewest + times * unit for times in (0, 1, 3)) if key else _SEQUENCES
         self.options, self.loops = options, False  # whether blocks have loops that stand once
         self.released = {key: value for key, value in (released or {}).items() if not isinstance(value, tuple)}
         self.repeated = {key: value for key, value in (released or {}).items() if isinstance(value, tuple)}  # over the layers
@@ -58,12 +62,13 @@ class Class:
         text = next((part for part in self.parts if getattr(usual, part, None) is text_of(usual)), None)
         self.text = text + "." if text else ""  # what keys of the text model begin with
         self.defaults = self.flat(usual)
+        self.times = [key for key, value in self.defaults.items() if kinds_of_times(value)]  # kinds of layers with how often they follow each other
         stacks = [key for key, value in self.defaults.items() if is_stack(key, self.text) and (value is None or is_size(key, value))]
         self.layers_key = next((self.text + key for key in LAYERS if self.text + key in self.defaults and self._is_settable(self.text + key)), next(iter(stacks), None))
         if self.layers_key is None:
             raise Problem("a config with a number of layers", options.family, "")
         usual = self.flat(self.config({}))  # a part that is said has its class's defaults, another perhaps those of the whole
-        self.defaults = {**self.released, **{key: value for key, value in usual.items() if not last(key).startswith("_")}}
+        self.defaults = {**self.released, **{key: value for key, value in usual.items() if not last(key).startswith("_") and not self._is_sum(key)}}
         self.stacks = [key for key in self.defaults if is_stack(key, self.text) and key != self.layers_key]
         if options.class_name:
             self.layers_key, *self.stacks = filter(self._is_built, (self.layers_key, *self.stacks))
@@ -88,6 +93,7 @@ class Class:
         self.small = {}  # key -> the size that a document's config has where not all can be small
         self.kept = self._share_of_head()  # keys that are recorded at the class's own value alone
         self.alike = {}  # key -> the other of a pair of sizes whose being equal decides which modules there are
+        self.powers = set()  # keys whose sizes are powers of two
         self.width_of_heads = None  # hidden_size / heads, where the class runs with its own alone
         self.of_towers = {}  # key of a tower that is not run -> what other values change, the same in every document
 
@@ -100,6 +106,14 @@ class Class:
         except Exception:
             pass
         return True
+
+    def _is_sum(self, key):
+        """Whether a key is the class's sum of the numbers of layers of two stacks, which no config says."""
+        return key == LAYERS[0] != self.layers_key and isinstance(getattr(self.config_class, key, None), property)
+
+    def is_of_every(self, key):
+        """Whether a key of a config within another is one that every config has, and decides nothing: some take no such."""
+        return "." in key and is_name(key) and last(key) != "model_type" and last(key) in self.every
 
     def _is_built(self, stack):
         """Whether the class has those layers: of an encoder and a decoder one that is not the usual may have the decoder alone."""
@@ -178,6 +192,14 @@ class Class:
             count = getattr(self.config_class(), LAYERS[0])
             return self.config_class(**nested({**self.released, **{key: repeated(kinds, count) for key, kinds in self.repeated.items()}}))
 
+    def class_values(self):
+        """The class's own values of switches that the checkpoints of this way have otherwise: a config that is silent has the class's."""
+        try:
+            own = self.flat(self.config_class())
+        except Exception:  # it has no defaults
+            return {}
+        return {key: own[key] for key, value in self.released.items() if isinstance(value, bool) and isinstance(own.get(key), bool) and own[key] != value}
+
     def flat(self, config):
         """A config's values, those of configs inside it behind their names."""
         from transformers import PretrainedConfig
@@ -203,6 +225,7 @@ class Class:
         """The config that says those values, and what checkpoints have in place of defaults, of lists of layers where they are wanted."""
         count = values.get(self.layers_key, self.defaults[self.layers_key])
         lists = {key: repeated(kinds, count) for key, kinds in self.repeated.items()} if with_lists else {}
+        lists.update({key: [[repeated(kinds_of_times(self.defaults[key]), count), 1]] for key in self.times})
         values = {**self.released, **lists, **values}
         said = {key: value for key, value in values.items() if "." not in key}
         for part in self.parts:
@@ -223,11 +246,11 @@ class Class:
 
         traced = self._traced(values, said)
         try:
-            document, shapes = document_and_shapes(traced, self.options, (2, 3, 5), _SEQUENCES, like, at)
+            document, shapes = document_and_shapes(traced, self.options, _BATCHES, self.sequences, like, at)
         except Problem:
             if like is None or not self.loops:  # in which another number of passes has other tensors
                 raise
-            document, shapes = document_and_shapes(traced, self.options, (2, 3, 5), _SEQUENCES)
+            document, shapes = document_and_shapes(traced, self.options, _BATCHES, self.sequences)
         run = tuple(call["prefix"] for call in document["calls"] if call["prefix"])
         for row in document["modules"] if self.parts else ():
             if "parameters" not in row and "act" in last(row["name"]) and not row["name"].startswith(run):
@@ -242,7 +265,7 @@ class Class:
 
         try:
             traced = self._traced(values, said)
-            record(traced.model.train(), traced.inputs_of(2, _SEQUENCES[0]), None)
+            record(traced.model.train(), traced.inputs_of(_BATCHES[0], self.sequences[0]), None)
         except Exception as error:
             return error
 
@@ -303,7 +326,7 @@ class Class:
             if key in widths or key.rpartition(".")[0] != width.rpartition(".")[0]:
                 continue
             try:
-                if modules({key: first.base[width]}) != usual == modules({key: others(key, first.base[key])[0]}):
+                if modules({key: first.base[width]}) != usual == modules({key: others(key, first.base[key])[0]}) == modules({key: 2 * first.base[width]}):
                     found[key] = width
             except Exception:  # a class need not run with equal sizes
                 continue
@@ -420,7 +443,7 @@ class Class:
         """Keys that the config makes of its numbers of layers, or of its sizes where a word ("auto") stands for them."""
         stacks = (self.layers_key, *self.stacks)
         worked_out = {key for key, value in self.defaults.items() if is_size(key, value) and isinstance(getattr(self.config_class, key, None), str)}
-        return worked_out | {key for stack in stacks for key in self._made_of(stack)} - set(stacks)
+        return worked_out | {*self.times, *(key for stack in stacks for key in self._made_of(stack))} - set(stacks)
 
     def _made_of(self, stack):
         for count in range(2, 9):
@@ -452,7 +475,17 @@ class Class:
             return self.error(dict(values, **{key: values[key] + 1}), set(values) - self.made) is None
 
         asked = set(self.follows) - {self.layers_key, *self.stacks} - self.made
-        return {key: self.follows[key] for key in asked if not runs(key) and self.follows[key] not in asked}
+        return {key: self.follows[key] for key in asked if not runs(key) and self.follows[key] not in asked} | self._said_twice()
+
+    def _said_twice(self):
+        """Sizes of a config of several that its text says, too, and that must be the same in both for the class to run."""
+        def runs(*keys):
+            values = dict(self.defaults, **{count: 1 for count in self.stacks}, **self.few)
+            values.update({**{key: 2 * values[key] for key in keys}, **{key: False for key in self.tie_keys}})  # a tied head is as wide as the embeddings, whatever is said of it
+            return self.error(values, set(values) - self.made) is None
+
+        twice = {key: self.text + key for key, value in self.defaults.items() if self.text and "." not in key and is_size(key, value) and value == self.defaults.get(self.text + key)}
+        return {key: other for key, other in twice.items() if key not in self.made and not runs(key) and runs(key, other)}
 
     def _turned(self):
         """What the class makes of another size of what is turned of a head: {key: the values at two sizes}; nothing where it makes no config of it."""
@@ -570,7 +603,7 @@ class Variant:
         self.alike = known.usually_alike() if alike is None else alike
         self.same = {**known.same, **self.alike}
         base = dict(known.defaults)
-        self.said = {key for key in base if key not in known.made and last(key) not in ("architectures", "dtype", "torch_dtype")}
+        self.said = {key for key in base if key not in known.made and last(key) not in ("architectures", "dtype", "torch_dtype") and not known.is_of_every(key)}
         own_dim = known.text + "head_dim"
         if known.makes_head_dim:
             self.said.discard(own_dim)
@@ -578,10 +611,16 @@ class Variant:
             base[own_dim] = None
             self.said.add(own_dim)
         base[known.layers_key] = known.layers()
-        base.update({key: 3 for key in known.stacks if key not in known.kept})
+        base.update({key: self._layers_of_stack(key, base) for key in known.stacks if key not in known.kept})
         base.update({key: tied for key in known.tie_keys if tied is not None})
         self.base = self._with(base, switched)
         self.base = self._small_config()
+
+    @staticmethod
+    def _layers_of_stack(key, base):
+        """Three, or two periods where a config within the config has one: the last layer may be another."""
+        part = key[:-len(last(key))]
+        return max([3] + [2 * value for own, value in base.items() if part and own.startswith(part) and is_period(own) and is_size(own, value) and 1 < value < 4])
 
     def _small_config(self):
         """The config with a small size for each key, or with as many of them as it runs with."""
@@ -598,7 +637,9 @@ class Variant:
                 return before
         values = self.base
         if self.known.error(values, self.said) is not None:
-            values = self._with(values, {key: found[0] for key, found in sizes.items() if values[key] is None})
+            nulls = {key: found for key, found in sizes.items() if values[key] is None}
+            tried = (self._with(values, {key: found[i % len(found)] for key, found in nulls.items()}) for i in range(max(map(len, nulls.values()), default=0)))
+            values = next((other for other in tried if self.known.error(other, self.said) is None), values)
         if self.known.error(values, self.said) is not None:
             values = self._with_part_turned(values) or values
         if self.known.error(values, self.said) is not None:
@@ -625,7 +666,7 @@ class Variant:
             return (61 // tokens_of(key, self.base),) if self.long else (4099,)
         if is_dropout(key, value):
             return (value or 0.1,)  # what drops nothing is no operation
-        sizes = None if "multiple_of" in key else wide_sizes_of(key, value)
+        sizes = POWERS if key in self.known.powers else None if "multiple_of" in key else wide_sizes_of(key, value)
         if value is None and (last(key) == "head_dim" or last(key) not in ROPE):
             return sizes
         if not is_size(key, value):
@@ -633,6 +674,9 @@ class Variant:
         if is_first(key) or is_period(key) and value == 1:  # layers of both kinds
             return (1 if is_first(key) and not self.known.repeated else 2,)
         return sizes if value > 0 or key == self.known.kv_key else None
+
+    def _others(self, key):
+        return list(POWERS[1:]) if key in self.known.powers else others(key, self.base[key])
 
     def changed(self, changes):
         return self._with(self.base, changes)
@@ -682,13 +726,18 @@ class Variant:
             "rope": whole.rope,
         }
         row["fixed"].update({key: "=" + other for key, other in self.same.items()})
+        row["defaults"].update(known.class_values())
         if unlike := {key: other for key, other in known.alike.items() if key not in self.alike}:
             row["unlike"] = unlike
+        if known.whole_blocks:
+            row["whole_blocks"] = known.whole_blocks
         if known.wide_values is not None:
             row["wide_values"] = known.wide_values
         lengths = {key: len(self.base[key]) for key, role in roles.items() if role == "free" and isinstance(self.base[key], list)}
         if lengths:  # which layers of a tower: how many makes modules
             row["lengths"] = lengths
+        if known.powers:
+            row["powers"] = sorted(known.powers)
         if known.width_of_heads:
             row["width"] = {"key": known.text + "hidden_size", "of": known.heads_key, "times": known.width_of_heads}
         if known.text:
@@ -729,9 +778,11 @@ class Variant:
             of_all = merged(self.document, [sample.numbers for sample in self.samples], self._formulas(symbols).of)
         except Differs as error:
             of_towers = bool(known.text) and not any(key.startswith(known.text) for key in error.keys)
+            if set(error.keys) == {known.heads_key} and self._takes_powers():
+                return None
             if not error.keys or len(error.keys) > 1 and not of_towers or any(key in known.kept or known.defaults.get(key) is None for key in error.keys):
                 raise Problem("sizes that are sums of products of the config's keys", str(error), "")
-            known.kept.update(error.keys)  # it is rounded, or cut at another size: the class's own value alone is recorded
+            self._keep(error.keys)  # it is rounded, or cut at another size: the class's own value alone is recorded
             return None
         whole = Whole(of_all, self.document, self.base, joint, roles, symbols, more, self._rope())
         known.wholes[self._but_ties()] = whole
@@ -768,14 +819,31 @@ class Variant:
         known, base = self.known, self.base
         own = {key for key in fixed if is_size(key, base[key]) and key not in self.switched and known.defaults.get(key) is not None}
         width = known.text + "hidden_size"
-        if own >= {width, known.heads_key} and known.text + "head_dim" not in known.defaults and not known.width_of_heads:
+        own_dim = known.text + "head_dim"
+        if own >= {width, known.heads_key} and (own_dim in own or own_dim not in known.defaults) and not known.width_of_heads:
             known.width_of_heads = known.defaults[width] // known.defaults[known.heads_key]
             known.kept -= {width, known.heads_key}
             known.roles.pop(known.heads_key)
             return False
         kept = {key for key in own if base[key] != known.defaults.get(key)} - known.kept
-        known.kept |= kept
+        if known.heads_key in kept and self._takes_powers():
+            return False
+        self._keep(kept)
         return not kept
+
+    def _keep(self, keys):
+        """Those keys are recorded at the class's own values alone, powers of two or not."""
+        self.known.kept.update(keys)
+        self.known.powers.difference_update(keys)
+
+    def _takes_powers(self):
+        """Numbers of heads are powers of two from now on; whether they were not."""
+        known = self.known
+        if known.heads_key in known.powers:
+            return False
+        known.powers.add(known.heads_key)
+        known.roles.pop(known.heads_key)
+        return True
 
     def _absent(self, stack):
         """Of lists that rules ask: what the class repeats for a config without one, and keys that it reads for it and keeps nowhere, with their usual values."""
@@ -897,7 +965,7 @@ class Variant:
     def _found_role(self, key, wanted, is_known):
         seen = [sample for other, changes in self.known.of_towers.get(key, ())[:wanted] if (sample := self._changed(key, other, changes))]
         same = False
-        for other in [] if seen else others(key, self.base[key]):
+        for other in [] if seen else self._others(key):
             sample = self._sample({key: other}, key)
             if sample is None:
                 continue
@@ -966,7 +1034,7 @@ class Variant:
         """Samples in which all keys have other values, which the formulas must meet, too."""
         draw, sizes, tries = random.Random(1), [None, 4, 4, 4], 96  # one run at all sizes, others at the largest
         for _ in range(tries):
-            changes = {key: draw.choice([self.base[key]] + others(key, self.base[key])) for key in keys}
+            changes = {key: draw.choice([self.base[key]] + self._others(key)) for key in keys}
             sample = self._sample(changes, at=sizes[-1])
             if sample is not None:
                 self.samples.append(sample)
