@@ -69,6 +69,7 @@ RELEASED = {
     "bart": ({}, {"attention_dropout": 0.1, "activation_dropout": 0.1}),  # large-cnn; base, large
     "blip-2": ({"image_token_index": 50265},),  # opt-2.7b, opt-6.7b
     "bamba": ({"attn_layer_indices": [1, 3]},),
+    "canary": ({"encoder_config.num_mel_bins": 128, "encoder_config.scale_input": False, "encoder_config.layerdrop": 0.0},),  # 1b-v2
     "chameleon": ({"vocabulary_map": {"<image>": 8711}},),
     "dbrx": ({"attn_config.kv_n_heads": 8, "attn_config.clip_qkv": 8, "attn_config.rope_theta": 5e5, "ffn_config.ffn_hidden_size": 10752, "ffn_config.moe_num_experts": 16, "ffn_config.moe_top_k": 4},),
     "deepseek_ocr2": ({"text_config.mlp_layer_types": ("dense", "sparse"), "text_config.hidden_size": 1280, "text_config.num_attention_heads": 10,

@@ -611,16 +611,20 @@ class Variant:
             base[own_dim] = None
             self.said.add(own_dim)
         base[known.layers_key] = known.layers()
-        base.update({key: self._layers_of_stack(key, base) for key in known.stacks if key not in known.kept})
+        counts = {base[known.layers_key]}  # by which layers are told apart where their names do not say whose they are
+        for key in known.stacks if not known.kept.intersection(known.stacks) else ():
+            base[key] = self._layers_of_stack(key, base, counts)
+            counts.add(base[key])
         base.update({key: tied for key in known.tie_keys if tied is not None})
         self.base = self._with(base, switched)
         self.base = self._small_config()
 
     @staticmethod
-    def _layers_of_stack(key, base):
-        """Three, or two periods where a config within the config has one: the last layer may be another."""
+    def _layers_of_stack(key, base, others_have):
+        """Three, or more where another stack has as many; whole periods, two at least, where a config within the config has one: the last layer may be another."""
         part = key[:-len(last(key))]
-        return max([3] + [2 * value for own, value in base.items() if part and own.startswith(part) and is_period(own) and is_size(own, value) and 1 < value < 4])
+        step = max([1] + [value for own, value in base.items() if part and own.startswith(part) and is_period(own) and is_size(own, value) and value < 4])
+        return next(count for count in itertools.count(max(3, 2 * step) if step > 1 else 3, step) if count not in others_have)
 
     def _small_config(self):
         """The config with a small size for each key, or with as many of them as it runs with."""
