@@ -216,6 +216,20 @@ def freeze(model, workload):
                 parameter.requires_grad_(False)
 
 
+def auto_class(config):
+    """Of transformers' automatic classes the one that builds what the config names; where it names nothing, one that
+    sees before one of text alone, and an encoder's and a decoder's before the decoder's own."""
+    import transformers
+
+    both = getattr(config, "is_encoder_decoder", False)
+    of_two = ["Seq2SeqLM", "SpeechSeq2Seq"]
+    names = ["ImageTextToText", *([*of_two, "CausalLM"] if both else ["CausalLM", *of_two])]
+    autos = [getattr(transformers, "AutoModelFor" + name, None) for name in names]
+    found = [auto for auto in autos if auto is not None and type(config) in auto._model_mapping]
+    named = [auto for auto in found if auto._model_mapping[type(config)].__name__ in (config.architectures or ())]
+    return (named or found or [transformers.AutoModelForCausalLM])[0]
+
+
 def build_model(arguments, scenario, model_class, adapters=True):
     """The model on its class's rules; under an active ZeRO-3 configuration it is born partitioned. Without `adapters`
     somebody else adds them."""
@@ -224,10 +238,7 @@ def build_model(arguments, scenario, model_class, adapters=True):
     workload = scenario["workload"]
     config, settings = model_settings(arguments, scenario)
     if model_class is transformers.AutoModelForCausalLM:
-        if getattr(config, "is_encoder_decoder", False):
-            model_class = transformers.AutoModelForSeq2SeqLM
-        elif "images" in workload:
-            model_class = transformers.AutoModelForImageTextToText
+        model_class = auto_class(config)
     if method_of(workload)[0] == "qlora":
         model = four_bit_model(arguments, scenario, model_class, config, settings)
     elif has_weights(arguments.model):
@@ -423,7 +434,8 @@ class Text:
     """The data as text that is packed: what is read, and sequences and micro-batches of it."""
 
     def __init__(self, arguments, scenario, model):
-        self.arguments, self.vocabulary = arguments, model.config.vocab_size
+        text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+        self.arguments, self.vocabulary = arguments, text.vocab_size
         self.length = scenario["workload"]["sequence_length"]
 
     def read(self):

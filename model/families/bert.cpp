@@ -164,7 +164,6 @@ void write_head(
     ModelBuilder& builder, const ConfigReader& config, const Bert& bert, Head head, int words) {
   const std::int64_t hidden = bert.attention.hidden;
   switch (head) {
-    case Head::causal_lm:
     case Head::masked_lm:
       if (bert.roberta) {
         write_roberta_lm_head(builder, bert, words);
@@ -240,11 +239,6 @@ void fill_shape(const ConfigReader& config, const Bert& bert, TransformerShape& 
   shape.embedding_dropout = shape.hidden_dropout;
 }
 
-std::string architecture_of(const Bert& bert, Head head) {
-  if (head == Head::causal_lm && !bert.roberta) return "BertLMHeadModel";
-  return bert.classes + std::string(suffix(head));
-}
-
 }  // namespace
 
 Model build_bert(const FamilyInput& input) {
@@ -253,14 +247,12 @@ Model build_bert(const FamilyInput& input) {
                                      Head::base,
                                      Head::pretraining,
                                      Head::next_sentence,
-                                     Head::causal_lm,
                                      Head::sequence_classification,
                                      Head::token_classification,
                                      Head::question_answering,
                                      Head::multiple_choice};
   constexpr std::array kRobertaHeads = {Head::masked_lm,
                                         Head::base,
-                                        Head::causal_lm,
                                         Head::sequence_classification,
                                         Head::token_classification,
                                         Head::question_answering,
@@ -273,7 +265,7 @@ Model build_bert(const FamilyInput& input) {
   fill_shape(config, bert, model.shape);
   config.throw_problems();
 
-  model.architecture = architecture_of(bert, head);
+  model.architecture = bert.classes + std::string(suffix(head));
   ModelBuilder builder(model.architecture);
   if (head == Head::base) {
     write_trunk(builder, bert, true);
@@ -287,8 +279,7 @@ Model build_bert(const FamilyInput& input) {
   }
   config.throw_problems();
   builder.move_into(model);
-  model.shape.has_logits =
-      head == Head::masked_lm || head == Head::causal_lm || head == Head::pretraining;
+  model.shape.has_logits = head == Head::masked_lm || head == Head::pretraining;
   planned_as(model, "bert", bert.activation);
   if (bert.relative) not_planned(model, "relative position embeddings are not modelled");
   return model;

@@ -235,6 +235,12 @@ void put_scores(Model& model, const Json& config, const std::string& architectur
   model.shape.has_logits = false;
 }
 
+// Whether the class reads an image with every text (docs/families.md).
+bool reads_pixels(const Json& document) {
+  const Json& inputs = *document.find("inputs");
+  return inputs.find("pixel_values") != nullptr || inputs.find("flattened_patches") != nullptr;
+}
+
 // A model of a class that zeroplan has recorded; of any other, and of values that were not
 // recorded, an InputError.
 Model recorded_model(const std::string& model_type,
@@ -273,6 +279,12 @@ Model recorded_model(const std::string& model_type,
   model.lengths = recorded->lengths;
   model.releases = recorded->releases;
   const bool sees = config.find("vision_config") != nullptr;
+  if (reads_pixels(*recorded->document)) {
+    model.notes.push_back(
+        "an image of the tower's size with every text, four where the class reads videos: the "
+        "tower is run and trained");
+    return model;
+  }
   if (sees || config.find("audio_config") != nullptr) {
     model.notes.push_back(
         "batches of text alone: the towers for images and sound hold their weights, trained as the "

@@ -72,7 +72,9 @@ std::optional<NotRecorded> other_list(const Values& config, const Json& lists) {
   for (const auto& [key, known] : lists.members()) {
     const Json* said = config.said(key);
     if (said == nullptr || said->is_null()) continue;
-    std::vector<Json> values = said->is_object() ? std::vector<Json>() : said->items();
+    std::vector<Json> values;
+    if (said->is_array()) values = said->items();
+    if (!said->is_array() && !said->is_object()) values = {*said};  // the same for all layers
     if (said->is_object()) {
       for (const auto& [layer, value] : said->members()) values.push_back(value);
     }
@@ -99,6 +101,7 @@ class Match {
                               &Match::heads,
                               &Match::unlike,
                               &Match::windows,
+                              &Match::whole_blocks,
                               &Match::wide_values,
                               &Match::width,
                               &Match::powers,
@@ -119,6 +122,7 @@ class Match {
   // (masking_utils.py _ignore_causal_mask_sdpa).
   SequenceRange lengths() const {
     SequenceRange range;
+    if (document_.find("whole_blocks") != nullptr) range = {sequence_, sequence_};
     const Json* windows = document_.find("windows");
     if (windows == nullptr) return range;
     const bool longer = document_.find("longer")->as_boolean();
@@ -199,6 +203,18 @@ class Match {
       }
     }
     return std::nullopt;
+  }
+
+  // Sequences that the class does not pad: others have as many tokens as the blocks they fill.
+  std::optional<NotRecorded> whole_blocks() const {
+    const Json* blocks = document_.find("whole_blocks");
+    if (blocks == nullptr) return std::nullopt;
+    const std::int64_t tokens = blocks->find("tokens")->as_integer(),
+                       fewest = blocks->find("fewest")->as_integer();
+    if (sequence_ % tokens == 0 && sequence_ >= fewest) return std::nullopt;
+    return NotRecorded{
+        blocks->find("key")->as_string(),
+        phrase("sequences of whole blocks of {} tokens, at least {}", tokens, fewest)};
   }
 
   std::optional<NotRecorded> wide_values() const {

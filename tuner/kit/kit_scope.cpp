@@ -49,6 +49,13 @@ void add_hybrid_groups(const Plan& plan, std::vector<Phrase>& reasons) {
   }
 }
 
+// Whether rows of text alone are no batch of the class: sound and pixels have the model's dtype.
+bool reads_more_than_text(const TracedGraph& graph) {
+  return std::any_of(graph.inputs.begin(), graph.inputs.end(), [](const NamedTensor& input) {
+    return input.tensor.of_model;
+  });
+}
+
 }  // namespace
 
 bool starts_with_accelerate(const Plan& plan) {
@@ -82,8 +89,12 @@ std::vector<Phrase> beyond_trainer(const Plan& plan) {
     reasons.push_back(phrase("the code of {} (the scripts train Hugging Face's)",
                              name(kImplementationNames, work.implementation)));
   }
-  if (const TracedGraph* traced = traced_graph_of(*plan.model); traced && !traced->recorded) {
-    reasons.emplace_back("a traced model, which the program that it was traced from builds");
+  if (const TracedGraph* traced = traced_graph_of(*plan.model)) {
+    if (!traced->recorded) {
+      reasons.emplace_back("a traced model, which the program that it was traced from builds");
+    } else if (plan.workload.images.count == 0 && reads_more_than_text(*traced)) {
+      reasons.emplace_back("a class that reads sound or an image with every text");
+    }
   }
   if ((plan.trainer != nullptr || plan.beside != nullptr) && !trains_with_trl(plan)) {
     reasons.emplace_back("a trainer with other models beside the trained one, which is TRL's");

@@ -133,7 +133,7 @@ class Blocks:
 
     def _chain(self, number):
         """The operations that make a view out of its storage's first tensor, the first first."""
-        chain = []
+        chain, name = [], number  # what the operation before an operation in place made has the name of what that made
         while not self._whole(number) and self._root(number) != number:
             maker = self.makers.get(number)
             if maker is None or not maker["in"]:
@@ -141,7 +141,10 @@ class Blocks:
             source = next((n for n in maker["in"] if n is not None and self._root(n) == self._root(number)), None)
             if source is None or source == number:
                 break
-            chain.append((maker, number, source))
+            in_place = maker["op"].endswith("_") and self.rows[source].place[1:] == self.rows[number].place[1:]
+            if not in_place:
+                chain.append((maker, name, source))
+                name = source
             number = source
         chain.reverse()
         return chain

@@ -3,6 +3,7 @@
 import re
 
 IMAGE_TOKENS = ("image_token_id", "image_token_index", "media_placeholder_token_id", "image_soft_token_id")  # of the token that an image's features stand for
+SEE_ALWAYS = ("blip", "blip-2", "git", "idefics", "instructblip", "instructblipvideo", "kosmos-2", "pp_formulanet")  # model types whose classes read an image with every text
 POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions")
 # A config's keys by what must divide what: one value and others, by the first pattern that is in the key's name.
 SIZES = (
@@ -34,6 +35,11 @@ SIZES = (
 )
 WIDEST, _WIDE = 256, (272, 304, 336)  # heads
 POWERS = (16, 32, 64)  # numbers of heads, where the class does something else with those that are no powers of two (ALiBi)
+# Types whose classes pad sequences to whole blocks, and are run on such: the key that says a block, its tokens, the fewest with which the class does so.
+WHOLE_BLOCKS = {
+    **{kind: ("block_size", 64, 768) for kind in ("big_bird", "bigbird_pegasus")},  # up to 704 its attention is full
+    **{kind: ("attention_window", 512, 1024) for kind in ("led", "longformer")}, "longt5": ("local_radius", 128, 256), "pegasus_x": ("block_size", 512, 1024),
+}
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "layers")
 _OTHER_LAYERS = (*LAYERS, "depth")  # of configs inside a config
 _STACKS = re.compile("(num_)?(encoder|decoder)_(num_)?(hidden_)?layers")  # two stacks in one config
@@ -61,9 +67,13 @@ _GEMMA4 = (  # 31B, 26B-A4B
     _WITHOUT_LAYER_INPUTS, {**_WITHOUT_LAYER_INPUTS, "enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704})
 RELEASED = {
     "bart": ({}, {"attention_dropout": 0.1, "activation_dropout": 0.1}),  # large-cnn; base, large
+    "blip-2": ({"image_token_index": 50265},),  # opt-2.7b, opt-6.7b
     "bamba": ({"attn_layer_indices": [1, 3]},),
+    "canary": ({"encoder_config.num_mel_bins": 128, "encoder_config.scale_input": False, "encoder_config.layerdrop": 0.0},),  # 1b-v2
     "chameleon": ({"vocabulary_map": {"<image>": 8711}},),
     "dbrx": ({"attn_config.kv_n_heads": 8, "attn_config.clip_qkv": 8, "attn_config.rope_theta": 5e5, "ffn_config.ffn_hidden_size": 10752, "ffn_config.moe_num_experts": 16, "ffn_config.moe_top_k": 4},),
+    "deepseek_ocr2": ({"text_config.mlp_layer_types": ("dense", "sparse"), "text_config.hidden_size": 1280, "text_config.num_attention_heads": 10,
+                       "text_config.num_experts_per_tok": 6, "text_config.moe_intermediate_size": 896},),
     "deepseek_v4": ({"layer_types": ("sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"), "mlp_layer_types": ("hash_moe", "moe")},),
     "deberta-v2": ({}, {"relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True,  # v3
                         "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}),
@@ -75,7 +85,9 @@ RELEASED = {
     "hunyuan_vl": ({"text_config.head_dim": 128, "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [16, 16, 16, 16]}},),
     "olmo_hybrid": ({"layer_types": ("linear_attention", "linear_attention", "linear_attention", "full_attention")},),
     "qwen2_5_omni_thinker": ({"vision_start_token_id": 151652, "vision_end_token_id": 151653},),
-    "qwen3_omni_moe_thinker": ({"vision_start_token_id": 151652, "vision_end_token_id": 151653},),
+    "ovis2": ({"vocab_size": 151936, "text_config.vocab_size": 151936, "text_config.hidden_size": 1536, "text_config.intermediate_size": 8960,  # 2B
+               "text_config.num_attention_heads": 12, "text_config.num_key_value_heads": 2},),
+    "qwen3_omni_moe_thinker": ({"vision_start_token_id": 151652, "vision_end_token_id": 151653, "text_config.num_attention_heads": 32, "text_config.head_dim": 128},),
     "step3p7": ({"text_config.sliding_window": 512},),
     "xmod": ({"default_language": "en_XX"},),
     "gemma4": ({}, *({_VISION: "gemma4_vision", "vision_config.standardize": True, **{"text_config." + key: value for key, value in text.items()}}
@@ -93,7 +105,10 @@ RELEASED = {
         {"layer_types": ("linear_attention", "full_attention"), "position_embedding_type": "nope"},
         {"layer_types": ("linear_attention", "full_attention"), "position_embedding_type": "nope", "num_local_experts": 0},
         {"layer_types": ("full_attention",), "position_embedding_type": "rope", "num_local_experts": 0}),
+    "instructblip": ({"image_token_index": 32000, _TEXT: "llama"},),  # vicuna
+    "instructblipvideo": ({"video_token_index": 32000, _TEXT: "llama"},),
     "internvl": ({}, *({_TEXT: kind} for kind in ("llama", "qwen3", "qwen3_moe", "gpt_oss"))),  # InternVL 2.5, 3.5
+    "longformer": ({"attention_window": (512,), "max_position_embeddings": 4098},),
     "lfm2": ({"layer_types": _CONVOLUTIONS},),
     "lfm2_moe": ({"layer_types": _CONVOLUTIONS},),
     "lfm2_vl": ({"text_config.layer_types": _CONVOLUTIONS},),
@@ -151,6 +166,12 @@ def nested(values):
 def repeated(kinds, layers):
     """A list of so many layers, in which the kinds follow each other."""
     return (list(kinds) * layers)[:layers]
+
+
+def kinds_of_times(value):
+    """The kinds of layers that rows of kinds and how often they follow each other say; none of another value."""
+    is_one = isinstance(value, list) and all(isinstance(row, (list, tuple)) and len(row) == 2 and isinstance(row[0], (list, tuple)) and isinstance(row[1], int) for row in value)
+    return [kind for kinds, times in value for _ in range(times) for kind in kinds] if is_one else []
 
 
 def sizes_of(key):

@@ -14,8 +14,8 @@ import json
 import random
 import re
 
-from .config_keys import (BEFORE_5, LATENT_HEADS, LAYERS, POSITIONS, POWERS, RELEASED, ROPE, ROPE_SORTS, SIZES, is_dropout, is_first, is_name, is_period, is_size, is_stack, is_window, last,
-                          is_wide, nested, others, repeated, sizes_of, switched, tokens_of, wide_sizes_of)
+from .config_keys import (BEFORE_5, LATENT_HEADS, LAYERS, POSITIONS, POWERS, RELEASED, ROPE, ROPE_SORTS, SIZES, WHOLE_BLOCKS, is_dropout, is_first, is_name, is_period, is_size, is_stack, is_window,
+                          is_wide, kinds_of_times, last, nested, others, repeated, sizes_of, switched, tokens_of, wide_sizes_of)
 from .family_layers import asked_list, by_keys, folded, holds, put_numbers_of_layers, running, told
 from .formulas import Differs, Formulas
 from .loops import folded_loops
@@ -24,7 +24,7 @@ from .models import text_of
 from .problem import Problem
 from .spelling import spellings
 
-_SEQUENCES = (128, 256, 512)
+_BATCHES, _SEQUENCES = (2, 3, 5), (128, 256, 512)
 
 
 class Sample:
@@ -46,6 +46,10 @@ class Class:
         import transformers
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+        key, unit, fewest = WHOLE_BLOCKS.get(options.family, ("", 0, 0))
+        self.every = transformers.PretrainedConfig().to_dict()
+        self.whole_blocks = {"key": key, "tokens": unit, "fewest": fewest} if key else None
+        self.sequences = tuple(fewest + times * unit for times in (0, 1, 3)) if key else _SEQUENCES
         self.options, self.loops = options, False  # whether blocks have loops that stand once
         self.released = {key: value for key, value in (released or {}).items() if not isinstance(value, tuple)}
         self.repeated = {key: value for key, value in (released or {}).items() if isinstance(value, tuple)}  # over the layers
@@ -58,12 +62,13 @@ class Class:
         text = next((part for part in self.parts if getattr(usual, part, None) is text_of(usual)), None)
         self.text = text + "." if text else ""  # what keys of the text model begin with
         self.defaults = self.flat(usual)
+        self.times = [key for key, value in self.defaults.items() if kinds_of_times(value)]  # kinds of layers with how often they follow each other
         stacks = [key for key, value in self.defaults.items() if is_stack(key, self.text) and (value is None or is_size(key, value))]
         self.layers_key = next((self.text + key for key in LAYERS if self.text + key in self.defaults and self._is_settable(self.text + key)), next(iter(stacks), None))
         if self.layers_key is None:
             raise Problem("a config with a number of layers", options.family, "")
         usual = self.flat(self.config({}))  # a part that is said has its class's defaults, another perhaps those of the whole
-        self.defaults = {**self.released, **{key: value for key, value in usual.items() if not last(key).startswith("_")}}
+        self.defaults = {**self.released, **{key: value for key, value in usual.items() if not last(key).startswith("_") and not self._is_sum(key)}}
         self.stacks = [key for key in self.defaults if is_stack(key, self.text) and key != self.layers_key]
         if options.class_name:
             self.layers_key, *self.stacks = filter(self._is_built, (self.layers_key, *self.stacks))
@@ -101,6 +106,14 @@ class Class:
         except Exception:
             pass
         return True
+
+    def _is_sum(self, key):
+        """Whether a key is the class's sum of the numbers of layers of two stacks, which no config says."""
+        return key == LAYERS[0] != self.layers_key and isinstance(getattr(self.config_class, key, None), property)
+
+    def is_of_every(self, key):
+        """Whether a key of a config within another is one that every config has, and decides nothing: some take no such."""
+        return "." in key and is_name(key) and last(key) != "model_type" and last(key) in self.every
 
     def _is_built(self, stack):
         """Whether the class has those layers: of an encoder and a decoder one that is not the usual may have the decoder alone."""
@@ -213,6 +226,7 @@ class Class:
         """The config that says those values, and what checkpoints have in place of defaults, of lists of layers where they are wanted."""
         count = values.get(self.layers_key, self.defaults[self.layers_key])
         lists = {key: repeated(kinds, count) for key, kinds in self.repeated.items()} if with_lists else {}
+        lists.update({key: [[repeated(kinds_of_times(self.defaults[key]), count), 1]] for key in self.times})
         values = {**self.released, **lists, **values}
         said = {key: value for key, value in values.items() if "." not in key}
         for part in self.parts:
@@ -233,11 +247,11 @@ class Class:
 
         traced = self._traced(values, said)
         try:
-            document, shapes = document_and_shapes(traced, self.options, (2, 3, 5), _SEQUENCES, like, at)
+            document, shapes = document_and_shapes(traced, self.options, _BATCHES, self.sequences, like, at)
         except Problem:
             if like is None or not self.loops:  # in which another number of passes has other tensors
                 raise
-            document, shapes = document_and_shapes(traced, self.options, (2, 3, 5), _SEQUENCES)
+            document, shapes = document_and_shapes(traced, self.options, _BATCHES, self.sequences)
         run = tuple(call["prefix"] for call in document["calls"] if call["prefix"])
         for row in document["modules"] if self.parts else ():
             if "parameters" not in row and "act" in last(row["name"]) and not row["name"].startswith(run):
@@ -252,7 +266,7 @@ class Class:
 
         try:
             traced = self._traced(values, said)
-            record(traced.model.train(), traced.inputs_of(2, _SEQUENCES[0]), None)
+            record(traced.model.train(), traced.inputs_of(_BATCHES[0], self.sequences[0]), None)
         except Exception as error:
             return error
 
@@ -313,7 +327,7 @@ class Class:
             if key in widths or key.rpartition(".")[0] != width.rpartition(".")[0]:
                 continue
             try:
-                if modules({key: first.base[width]}) != usual == modules({key: others(key, first.base[key])[0]}):
+                if modules({key: first.base[width]}) != usual == modules({key: others(key, first.base[key])[0]}) == modules({key: 2 * first.base[width]}):
                     found[key] = width
             except Exception:  # a class need not run with equal sizes
                 continue
@@ -430,7 +444,7 @@ class Class:
         """Keys that the config makes of its numbers of layers, or of its sizes where a word ("auto") stands for them."""
         stacks = (self.layers_key, *self.stacks)
         worked_out = {key for key, value in self.defaults.items() if is_size(key, value) and isinstance(getattr(self.config_class, key, None), str)}
-        return worked_out | {key for stack in stacks for key in self._made_of(stack)} - set(stacks)
+        return worked_out | {*self.times, *(key for stack in stacks for key in self._made_of(stack))} - set(stacks)
 
     def _made_of(self, stack):
         for count in range(2, 9):
@@ -462,7 +476,17 @@ class Class:
             return self.error(dict(values, **{key: values[key] + 1}), set(values) - self.made) is None
 
         asked = set(self.follows) - {self.layers_key, *self.stacks} - self.made
-        return {key: self.follows[key] for key in asked if not runs(key) and self.follows[key] not in asked}
+        return {key: self.follows[key] for key in asked if not runs(key) and self.follows[key] not in asked} | self._said_twice()
+
+    def _said_twice(self):
+        """Sizes of a config of several that its text says, too, and that must be the same in both for the class to run."""
+        def runs(*keys):
+            values = dict(self.defaults, **{count: 1 for count in self.stacks}, **self.few)
+            values.update({**{key: 2 * values[key] for key in keys}, **{key: False for key in self.tie_keys}})  # a tied head is as wide as the embeddings, whatever is said of it
+            return self.error(values, set(values) - self.made) is None
+
+        twice = {key: self.text + key for key, value in self.defaults.items() if self.text and "." not in key and is_size(key, value) and value == self.defaults.get(self.text + key)}
+        return {key: other for key, other in twice.items() if key not in self.made and not runs(key) and runs(key, other)}
 
     def _turned(self):
         """What the class makes of another size of what is turned of a head: {key: the values at two sizes}; nothing where it makes no config of it."""
@@ -580,7 +604,7 @@ class Variant:
         self.alike = known.usually_alike() if alike is None else alike
         self.same = {**known.same, **self.alike}
         base = dict(known.defaults)
-        self.said = {key for key in base if key not in known.made and last(key) not in ("architectures", "dtype", "torch_dtype")}
+        self.said = {key for key in base if key not in known.made and last(key) not in ("architectures", "dtype", "torch_dtype") and not known.is_of_every(key)}
         own_dim = known.text + "head_dim"
         if known.makes_head_dim:
             self.said.discard(own_dim)
@@ -588,10 +612,20 @@ class Variant:
             base[own_dim] = None
             self.said.add(own_dim)
         base[known.layers_key] = known.layers()
-        base.update({key: 3 for key in known.stacks if key not in known.kept})
+        counts = {base[known.layers_key]}  # by which layers are told apart where their names do not say whose they are
+        for key in known.stacks if not known.kept.intersection(known.stacks) else ():
+            base[key] = self._layers_of_stack(key, base, counts)
+            counts.add(base[key])
         base.update({key: tied for key in known.tie_keys if tied is not None})
         self.base = self._with(base, switched)
         self.base = self._small_config()
+
+    @staticmethod
+    def _layers_of_stack(key, base, others_have):
+        """Three, or more where another stack has as many; whole periods, two at least, where a config within the config has one: the last layer may be another."""
+        part = key[:-len(last(key))]
+        step = max([1] + [value for own, value in base.items() if part and own.startswith(part) and is_period(own) and is_size(own, value) and value < 4])
+        return next(count for count in itertools.count(max(3, 2 * step) if step > 1 else 3, step) if count not in others_have)
 
     def _small_config(self):
         """The config with a small size for each key, or with as many of them as it runs with."""
@@ -700,6 +734,8 @@ class Variant:
         row["defaults"].update(known.class_values())
         if unlike := {key: other for key, other in known.alike.items() if key not in self.alike}:
             row["unlike"] = unlike
+        if known.whole_blocks:
+            row["whole_blocks"] = known.whole_blocks
         if known.wide_values is not None:
             row["wide_values"] = known.wide_values
         lengths = {key: len(self.base[key]) for key, role in roles.items() if role == "free" and isinstance(self.base[key], list)}
@@ -751,7 +787,7 @@ class Variant:
                 return None
             if not error.keys or len(error.keys) > 1 and not of_towers or any(key in known.kept or known.defaults.get(key) is None for key in error.keys):
                 raise Problem("sizes that are sums of products of the config's keys", str(error), "")
-            known.kept.update(error.keys)  # it is rounded, or cut at another size: the class's own value alone is recorded
+            self._keep(error.keys)  # it is rounded, or cut at another size: the class's own value alone is recorded
             return None
         whole = Whole(of_all, self.document, self.base, joint, roles, symbols, more, self._rope())
         known.wholes[self._but_ties()] = whole
@@ -788,7 +824,8 @@ class Variant:
         known, base = self.known, self.base
         own = {key for key in fixed if is_size(key, base[key]) and key not in self.switched and known.defaults.get(key) is not None}
         width = known.text + "hidden_size"
-        if own >= {width, known.heads_key} and known.text + "head_dim" not in known.defaults and not known.width_of_heads:
+        own_dim = known.text + "head_dim"
+        if own >= {width, known.heads_key} and (own_dim in own or own_dim not in known.defaults) and not known.width_of_heads:
             known.width_of_heads = known.defaults[width] // known.defaults[known.heads_key]
             known.kept -= {width, known.heads_key}
             known.roles.pop(known.heads_key)
@@ -796,8 +833,13 @@ class Variant:
         kept = {key for key in own if base[key] != known.defaults.get(key)} - known.kept
         if known.heads_key in kept and self._takes_powers():
             return False
-        known.kept |= kept
+        self._keep(kept)
         return not kept
+
+    def _keep(self, keys):
+        """Those keys are recorded at the class's own values alone, powers of two or not."""
+        self.known.kept.update(keys)
+        self.known.powers.difference_update(keys)
 
     def _takes_powers(self):
         """Numbers of heads are powers of two from now on; whether they were not."""

@@ -104,9 +104,14 @@ class Formulas:
                 continue
             chosen = [products[i] for i in places]
             factors = _solve([[values[i] for _, _, values in chosen] for i in range(len(numbers))], numbers)
-            if factors and all(f != 0 and f.denominator <= 16 and abs(f.numerator) <= 4096 for f in factors):
+            if factors and all(f != 0 and _is_plain(f.denominator) and abs(f.numerator) <= 4096 for f in factors):
                 return "+".join(_term(factor, above, below) for factor, (above, below, _) in zip(factors, chosen)).replace("+-", "-")
         return None
+
+
+def _is_plain(denominator):
+    """Whether a class divides by it: a small number, or a power of two (tokens of a block)."""
+    return denominator <= 16 or denominator <= 4096 and denominator & (denominator - 1) == 0
 
 
 def _term(factor, above, below):

@@ -63,7 +63,7 @@ def _class_of(transformers, config, asked):
     if towers:
         usual.insert(0, "AutoModelForImageTextToText")
     elif getattr(config, "is_encoder_decoder", False):
-        usual = usual[2:]  # its decoder has a class of its own
+        usual = usual[2:] + usual[1:2]  # its decoder has a class of its own
     else:
         usual.insert(0, "AutoModelForMaskedLM")  # what has both is an encoder, which its config may make a decoder
     for auto in usual:
@@ -163,6 +163,7 @@ def of_config(config, options, folder=""):
         arguments["attn_implementation"] = options.attention
     if options.attention == "flash_attention_2":
         _allow_flash_attention(transformers, class_of(config, options))
+    own = text if getattr(kind, "config_class", None) is type(text) else config  # a class of the text alone is made of its part, as AutoModelForCausalLM does it
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -172,7 +173,7 @@ def of_config(config, options, folder=""):
                     arguments["trust_remote_code"] = True
                 model = kind.from_config(config, **arguments)
             else:
-                model = kind._from_config(config, **arguments)
+                model = kind._from_config(own, **arguments)
             if getattr(config, "_has_own_head", False):
                 head = model.get_output_embeddings()
                 head.weight = torch.nn.Parameter(torch.empty_like(head.weight))
@@ -184,7 +185,7 @@ def of_config(config, options, folder=""):
 
     images = Images(model, config, folder, options.images, options.image_size) if options.images else None
     # Its own config says which attention it has: before 4.56 it is a copy.
-    return Traced(model, inputs_for(model, config, images), "transformers %s" % transformers.__version__, config=model.config, images=images)
+    return Traced(model, inputs_for(model, config, images), "transformers %s" % transformers.__version__, config=model.config if own is config else config, images=images)
 
 
 def from_code(place, options):

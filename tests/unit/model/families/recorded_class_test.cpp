@@ -3,6 +3,7 @@
 #include "model/families/recorded_class.hpp"
 
 #include <string>
+#include <utility>
 
 #include "base/diagnostic.hpp"
 #include "base/embedded.hpp"
@@ -414,6 +415,63 @@ TEST_CASE("a window may be said in keys that stand for several tokens each") {
   CHECK(found(100).key == "window");
 }
 
+TEST_CASE("a document may be of sequences of whole blocks alone, or of powers of two of heads") {
+  Json of_blocks = family();
+  Json& document = of_blocks["documents"].items().front();
+  document["whole_blocks"] = json(R"({"key": "block", "tokens": 32, "fewest": 64})");
+  const auto found = [&](std::int64_t sequence, const std::string& heads) {
+    return read_recorded(of_blocks,
+                         "test",
+                         json(R"({"kv": 2, "window": 999, "heads": )" + heads + "}"),
+                         ModelUse{.sequence_length = sequence});
+  };
+  CHECK(found(96, "8").document);
+  CHECK(found(96, "8").lengths.contains(96));
+  CHECK_FALSE(found(96, "8").lengths.contains(95));
+  for (const std::int64_t other : {32, 97}) {
+    CHECK(found(other, "8").key == "block");
+    CHECK(found(other, "8").expected.english() ==
+          "sequences of whole blocks of 32 tokens, at least 64");
+  }
+  document["powers"] = json(R"(["heads"])");
+  CHECK(found(96, "8").document);
+  CHECK(found(96, "12").expected.english() == "a power of two");
+}
+
+TEST_CASE("a value that a config says for all layers is that of each") {
+  CHECK(made(R"({"kv": 2, "heads_of_layers": 8})"));
+  CHECK(missing(R"({"kv": 2, "heads_of_layers": 7})") == "heads_of_layers: [8]");
+}
+
+TEST_CASE("a class beside those that are written is taken from its recording") {
+  const auto model_of = [](const std::string& type, const std::string& name) {
+    return read_model(json(R"({"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 128, "vocab_size": 99, "model_type": ")" +
+                           type + R"(", "architectures": [")" + name + "\"]}"),
+                      "config.json");
+  };
+  for (const auto& [type, name] :
+       {std::pair{"bert", "BertLMHeadModel"}, std::pair{"roberta", "RobertaForCausalLM"}}) {
+    const Model model = model_of(type, name);
+    CHECK(model.architecture == name);
+    CHECK(model.planned);
+    CHECK(traced_graph_of(model) != nullptr);
+  }
+  CHECK(traced_graph_of(model_of("bert", "BertForMaskedLM")) == nullptr);
+}
+
+TEST_CASE("the class of a text alone is made of that part of a config of several") {
+  const Json config = json(R"({"model_type": "qwen3_5", "architectures": ["Qwen3_5ForCausalLM"],
+      "dtype": "float16", "vision_config": {"depth": 2}, "text_config": {"model_type": "qwen3_5_text",
+      "hidden_size": 64, "num_hidden_layers": 4, "intermediate_size": 128, "vocab_size": 99,
+      "num_attention_heads": 4, "num_key_value_heads": 2}})");
+  const Model model = read_model(config, "config.json");
+  CHECK(is_planned(config));
+  CHECK(model.architecture == "Qwen3_5ForCausalLM");
+  CHECK(model.torch_dtype == "float16");
+  CHECK(model.shape.layers == 4);
+}
+
 TEST_CASE("wide heads have documents of their own where a fused kernel would share keys") {
   Json wide = family();
   Json& document = wide["documents"].items().front();
@@ -490,10 +548,11 @@ TEST_CASE("every class of data/families gives a document that is planned") {
            {"hidden_size", "intermediate_size", "vocab_size", "num_attention_heads"}) {
         const std::string key = text + name;
         const Json* usual = document.find("defaults")->find(key);
-        if (usual != nullptr) place(config, key) = *usual;
+        if (usual != nullptr && !usual->is_string()) place(config, key) = *usual;
       }
       for (const auto& [key, usual] : document.find("defaults")->members()) {
         if (usual.is_null() && key.find("_head") == std::string::npos) place(config, key) = 16;
+        if (usual.is_null() && key.ends_with(".dim_head")) place(config, key) = 16;
         if (usual.is_null() && key.starts_with("linear_")) place(config, key) = 16;
         if (usual.is_null() && key.find("global_") != std::string::npos) place(config, key) = 8;
       }
@@ -521,6 +580,10 @@ TEST_CASE("every class of data/families gives a document that is planned") {
       }
       const bool longer =
           document.find("longer") != nullptr && document.find("longer")->as_boolean();
+      const Json* blocks = document.find("whole_blocks");
+      const std::int64_t sequence = blocks != nullptr ? blocks->find("fewest")->as_integer()
+                                    : longer          ? 1024
+                                                      : 256;
       if (const Json* windows = document.find("windows")) {
         for (const Json& key : windows->items()) place(config, key.as_string()) = 512;
       }
@@ -540,7 +603,7 @@ TEST_CASE("every class of data/families gives a document that is planned") {
           recorded,
           std::string(file.path),
           config,
-          {.attention = attention_in(document, recorded), .sequence_length = longer ? 1024 : 256});
+          {.attention = attention_in(document, recorded), .sequence_length = sequence});
       const std::optional<Json>& graph = found.document;
       missing += found.key + " ";
       if (!graph) continue;
