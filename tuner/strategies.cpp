@@ -64,14 +64,19 @@ DsConfig small_config(std::optional<OptimizerName> optimizer) {
   return config;
 }
 
-void add_bucket_defaults(const Strategy& strategy, DsConfig& config) {
+// A config without a hidden size (of an encoder and a decoder apart) leaves DeepSpeed's sizes: the
+// Trainer refuses to fill in `auto`.
+void add_bucket_defaults(const Strategy& strategy, const Model& model, DsConfig& config) {
   if (strategy.stage == 0) return;
+  const bool fills_in = model.shape.hidden > 0;
   config.set(Knob::overlap_comm, true);
   config.set(Knob::contiguous_gradients, true);
-  config.set_auto(Knob::reduce_bucket_size);
+  if (fills_in) config.set_auto(Knob::reduce_bucket_size);
   if (strategy.stage != 3) return;
-  config.set_auto(Knob::stage3_prefetch_bucket_size);
-  config.set_auto(Knob::stage3_param_persistence_threshold);
+  if (fills_in) {
+    config.set_auto(Knob::stage3_prefetch_bucket_size);
+    config.set_auto(Knob::stage3_param_persistence_threshold);
+  }
   config.set(Knob::stage3_gather_16bit_weights_on_model_save, true);
 }
 
@@ -359,7 +364,7 @@ DsConfig strategy_config(const Strategy& strategy,
   const bool for_torch = is_torch_engine(strategy.engine);
   DsConfig config = base != nullptr ? *base : for_torch ? DsConfig() : small_config(optimizer);
   config.set(Knob::zero_stage, std::int64_t{strategy.stage});
-  if (base == nullptr && !for_torch) add_bucket_defaults(strategy, config);
+  if (base == nullptr && !for_torch) add_bucket_defaults(strategy, model, config);
   clear_offload(config);
   set_offload(strategy, model, SwapFolders(base), config);
   return config;

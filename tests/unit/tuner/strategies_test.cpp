@@ -62,6 +62,18 @@ TEST_CASE("a strategy is described in words") {
         "ZeRO-3, optimizer and parameters on nvme, full activation checkpointing");
 }
 
+TEST_CASE("a config without a hidden size has none of the values that the Trainer fills in by it") {
+  const Model known = llama();
+  Model apart = known;  // an encoder and a decoder, each with a width of its own
+  apart.shape.hidden = 0;
+  for (const Knob knob : {Knob::reduce_bucket_size,
+                          Knob::stage3_prefetch_bucket_size,
+                          Knob::stage3_param_persistence_threshold}) {
+    CHECK(tuner::strategy_config({.stage = 3}, nullptr, known).is_auto(knob));
+    CHECK_FALSE(tuner::strategy_config({.stage = 3}, nullptr, apart).is_set(knob));
+  }
+}
+
 TEST_CASE("a file of our own sets up stage, offload and an optimizer that DeepSpeed builds") {
   const DsConfig config =
       tuner::strategy_config({.stage = 3, .offload_optimizer = kCpu}, nullptr, llama());
