@@ -81,9 +81,12 @@ int run_fit(const Arguments& arguments, Streams streams) {
   if (arguments.json) {
     const Translation of_documents(arguments.document_language);
     Json document = fit_document(answer, scenario, of_documents);
-    if (arguments.has("why") && answer.recommended) {
-      const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
-      document["why"] = alternatives_json(reasons, best, of_documents);
+    if (arguments.has("why")) {
+      const tuner::StrategyResult& best = answer.recommended
+                                              ? answer.strategies[*answer.recommended]
+                                              : tuner::nearest_of(answer.strategies);
+      if (answer.recommended) document["why"] = alternatives_json(reasons, best, of_documents);
+      document["trust"] = trust_json(best.plan, of_documents);
     }
     streams.out << document.dump(2) << "\n";
   } else {

@@ -1,7 +1,5 @@
 #include "cli/fit_document.hpp"
 
-#include "cli/why_text.hpp"
-#include "tuner/fit_ranking.hpp"
 #include "tuner/io_fit_answer.hpp"
 
 namespace zeroplan::cli {
@@ -33,9 +31,6 @@ Json fit_document(const tuner::FitAnswer& answer,
     document["remedies"].items()[i]["change"] = words.text(answer.remedies[i].change);
   }
   say_all(document["tried"], answer.tried, words);
-  const tuner::StrategyResult& best = answer.recommended ? answer.strategies[*answer.recommended]
-                                                         : tuner::nearest_of(answer.strategies);
-  document["trust"] = trust_json(best.plan, words);
   return document;
 }
 

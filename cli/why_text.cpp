@@ -97,7 +97,7 @@ Phrase surer(const Plan& plan, const evidence::Accuracy& known) {
     ways.push_back("a profile of the machine (zeroplan profile)");
   }
   if (!known.own_memory && !known.own_time) {
-    ways.push_back("logs of yours (zeroplan import, then validate -o)");
+    ways.push_back("logs of yours (zeroplan import, zeroplan validate)");
   }
   if (plan.cluster.node.host_memory.confidence == Confidence::assumed) {
     ways.push_back("the host memory (--host-memory)");

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/diagnostic.hpp"
+#include "model/graph/traced_graph.hpp"
 #include "model/plan/release_pairs.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/predict.hpp"
@@ -235,6 +236,11 @@ void set_gpus(Question& question, std::int64_t nodes, std::int64_t per_node) {
 std::vector<Strategy> strategies(const Question& question) {
   std::vector<Strategy> all = strategies(question.scenario);
   if (question.prepared.cluster->gpu.shares_host_memory()) std::erase_if(all, offloads_to_host);
+  if (!can_checkpoint(*question.prepared.model)) {
+    std::erase_if(all, [](const Strategy& strategy) {
+      return strategy.checkpointing != ActivationCheckpointing::none;
+    });
+  }
   for (Strategy& strategy : all) {
     if (offload_of(strategy) == 0) continue;
     strategy.pinned = !question.pageable;

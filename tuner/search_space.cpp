@@ -5,6 +5,7 @@
 
 #include "base/check.hpp"
 #include "base/diagnostic.hpp"
+#include "model/graph/traced_graph.hpp"
 #include "model/plan/release_pairs.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/predict/job_time.hpp"
@@ -82,6 +83,7 @@ SearchSpace::SearchSpace(const Scenario& scenario, const SearchRequest& request,
   checkpointings_ = request.checkpointings;
   if (checkpointings_.empty()) {
     checkpointings_ = tuner::checkpointings(scenario);
+    if (!can_checkpoint(*any.model)) checkpointings_ = {ActivationCheckpointing::none};
     if (checkpointings_.size() == 1) checkpointings_ = {any.workload.activation_checkpointing};
   }
   if (scenario.find(ScenarioKey::checkpoint_reentrant) == nullptr) {

@@ -223,7 +223,7 @@ def auto_class(config):
 
     both = getattr(config, "is_encoder_decoder", False)
     of_two = ["Seq2SeqLM", "SpeechSeq2Seq"]
-    names = ["ImageTextToText", *([*of_two, "CausalLM"] if both else ["CausalLM", *of_two])]
+    names = ["ImageTextToText", *([*of_two, "CausalLM"] if both else ["CausalLM", *of_two]), "MaskedLM"]
     autos = [getattr(transformers, "AutoModelFor" + name, None) for name in names]
     found = [auto for auto in autos if auto is not None and type(config) in auto._model_mapping]
     named = [auto for auto in found if auto._model_mapping[type(config)].__name__ in (config.architectures or ())]

@@ -453,6 +453,8 @@ Model read_traced_document(const Json& document,
   graph.source = optional_text(document, "source");
   graph.attention = optional_text(document, "attention");
   if (graph.attention.starts_with("flash")) graph.attention = "flash";
+  const Json* const checkpoints = document.find("checkpoints");
+  graph.checkpoints = checkpoints == nullptr || *checkpoints != Json(false);
   graph.recorded = recorded || document.find("config") != nullptr;
   read_images(reader, document, graph);
   graph.inputs = named_tensors(reader, document, "inputs");

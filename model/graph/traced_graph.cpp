@@ -84,6 +84,11 @@ const TracedGraph* traced_graph_of(const Model& model) {
   return found->second.get();
 }
 
+bool can_checkpoint(const Model& model) {
+  const TracedGraph* traced = traced_graph_of(model);
+  return traced == nullptr || traced->checkpoints;
+}
+
 std::int64_t traced_batch_of(const Model& model) {
   const TracedGraph* traced = traced_graph_of(model);
   return traced == nullptr ? 0 : traced->batch;

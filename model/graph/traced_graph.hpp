@@ -87,6 +87,7 @@ struct NamedTensor {
 struct TracedGraph {
   std::string source;             // "transformers 5.17.0", "my_model.py"
   std::string attention;          // attn_implementation; empty: the model's own code
+  bool checkpoints = true;        // the class lets gradient_checkpointing_enable() be called
   bool recorded = false;          // made for a config.json, of which transformers builds the model
   Images images;                  // that it was traced with
   std::int64_t image_tokens = 0;  // that each of them takes of its sequence
@@ -106,6 +107,8 @@ struct TracedGraph {
 std::string keep_traced_graph(TracedGraph graph, const std::string& document);
 // The graph of a traced model; null for every other one.
 const TracedGraph* traced_graph_of(const Model& model);
+// Whether activation checkpoints can be switched on: of some of transformers' classes not.
+bool can_checkpoint(const Model& model);
 // The only micro-batch that the model's document is of; 0: it is of every one.
 std::int64_t traced_batch_of(const Model& model);
 

@@ -290,6 +290,12 @@ void resolve_checkpointing(Resolver& r) {
              kActivationCheckpointingNames,
              full ? ActivationCheckpointing::full : ActivationCheckpointing::none,
              assumed);
+  if (!can_checkpoint(*r.plan.model) &&
+      workload.activation_checkpointing != ActivationCheckpointing::none) {
+    r.problem(r.origin(ScenarioKey::activation_checkpointing),
+              phrase("none: {} has no gradient checkpointing", r.plan.model->architecture),
+              in_quotes(name(kActivationCheckpointingNames, workload.activation_checkpointing)));
+  }
   if (trains_values(r.plan)) {
     // Its train() is its own and never calls gradient_checkpointing_enable().
     if (workload.activation_checkpointing != ActivationCheckpointing::none) {

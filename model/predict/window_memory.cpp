@@ -45,8 +45,9 @@ class Walk {
     // The first and the last micro-step differ from each other and from none in between.
     walk(0, last);
     if (last > 0) walk(last, last);
-    memory_.step = engine({Phase::step, last == 0, true}, true).fixed;
-    memory_.between_steps = sum(engine({Phase::forward, true, last == 0}, true).fixed);
+    memory_.step = beside_outputs(engine({Phase::step, last == 0, true}, true)).fixed;
+    memory_.between_steps =
+        sum(beside_outputs(engine({Phase::forward, true, last == 0}, true)).fixed);
     return memory_;
   }
 
@@ -87,10 +88,13 @@ class Walk {
     }
     at(bytes.fixed, MemoryCategory::parameters) += work_.graph.buffers;
     at(bytes.fixed, MemoryCategory::logits) += work_.graph.kept_outputs;
-    if (moment.phase != Phase::backward) {
-      at(bytes.fixed, MemoryCategory::logits) += outputs_before_;
-    }
     at(bytes.fixed, MemoryCategory::temporaries) += workspaces_;
+    return bytes;
+  }
+
+  // Where the loop still has the outputs of the micro-batch before.
+  EngineBytes beside_outputs(EngineBytes bytes) const {
+    at(bytes.fixed, MemoryCategory::logits) += outputs_before_;
     return bytes;
   }
 
@@ -110,6 +114,7 @@ class Walk {
     forward_ = engine(moment, !counted_live);
     backward_ = engine({Phase::backward, moment.first, moment.boundary}, !counted_live);
     before_hooks_ = with_early_buckets(forward_, moment);
+    forward_ = beside_outputs(forward_);
     taken_at_once_ = reducer_.reduces_in_hooks(micro_step) || micro_step > 0;
     next_gradient_ = 0;
     owns_ = false;

@@ -118,7 +118,11 @@ TEST_CASE("every model of the published measurements is planned") {
       const Json row = parse_json(line, entry.path().string()).root;
       const Json& value = *row.find("scenario")->find("model");
       INFO(entry.path().filename() << " " << value.dump());
-      CHECK(load_model(value, "measurements", "/scenario/model").planned);
+      const Json* work = row.find("scenario")->find("workload");
+      const Json* code = work == nullptr ? nullptr : work->find("implementation");
+      ModelUse use;
+      if (code != nullptr) use.implementation = *find(kImplementationNames, code->as_string());
+      CHECK(load_model(value, "measurements", "/scenario/model", use).planned);
       ++models;
     }
   }

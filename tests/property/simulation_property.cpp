@@ -54,6 +54,18 @@ double serial_seconds(const simulator::RankProgram& rank) {
   return seconds;
 }
 
+// Outputs that the loop keeps until the next ones are there have another block in every pass, which
+// may be larger than they are by what the allocator does not split off, 1 MiB at most each.
+Bytes slack_of_outputs(const Plan& plan) {
+  if (!plan.workload.outputs_kept) return Bytes::zero();
+  const ModelGraph graph = step_graph(plan);
+  std::int64_t outputs = 0;
+  for (const BlockInstance& instance : graph.instances) {
+    outputs += static_cast<std::int64_t>(graph.block_of(instance).of(Pass::drop_outputs).size());
+  }
+  return Bytes::mib(1) * outputs;
+}
+
 // Memory of every phase as the analytic estimate has it, all given back, folded as unfolded.
 void check_phases(const Json& document, const Simulated& run) {
   INFO(document.dump());
@@ -66,7 +78,9 @@ void check_phases(const Json& document, const Simulated& run) {
     CHECK(got <= 1.05 * expected + 0.02);
     CHECK(got >= 0.85 * expected - 0.02);
   }
-  CHECK(run.simulation.memory.allocated == run.simulation.static_allocated);
+  const Bytes difference = run.simulation.memory.allocated - run.simulation.static_allocated;
+  CHECK(difference <= slack_of_outputs(run.plan));
+  CHECK(difference >= Bytes::zero() - slack_of_outputs(run.plan));
   simulator::SimulationOptions unfolded;
   unfolded.fold = false;
   const simulator::RankSimulation all = simulator::simulate_rank(run.rank, unfolded);
@@ -113,10 +127,11 @@ TEST_CASE("what a step allocates it gives back") {
     // Gradients that BF16_Optimizer makes anew in every backward pass get blocks that may be larger
     // than they are by what the allocator does not split off, 1 MiB at most.
     const auto kept = engine_buffers(run.plan.engine, run.plan.engine_parameters);
-    const std::int64_t anew = std::count_if(kept.begin(), kept.end(), is_kept_gradient);
+    const Bytes slack = Bytes::mib(1) * std::count_if(kept.begin(), kept.end(), is_kept_gradient) +
+                        slack_of_outputs(run.plan);
     const Bytes difference = run.simulation.memory.allocated - run.simulation.static_allocated;
-    CHECK(difference <= Bytes::mib(1) * anew);
-    CHECK(difference >= Bytes::zero() - Bytes::mib(1) * anew);
+    CHECK(difference <= slack);
+    CHECK(difference >= Bytes::zero() - slack);
     CHECK(run.simulation.stats.allocated() == run.simulation.memory.allocated);
     CHECK(run.simulation.stats.peak_allocated() <= run.simulation.stats.peak_reserved());
     CHECK(sum(run.simulation.memory.now) == run.simulation.memory.allocated);

@@ -31,7 +31,10 @@ TEST_CASE("published throughput and model FLOPs give the published MFU") {
   const double tolerance = number(table, "relative_tolerance");
   for (const Json& row : table.find("rows")->items()) {
     INFO(text(row, "model") << " at " << whole(row, "sequence_length"));
-    const Model model = load_model(mpt(row, whole(table, "vocabulary")), "mfu.json", "/rows");
+    const Model model = load_model(mpt(row, whole(table, "vocabulary")),
+                                   "mfu.json",
+                                   "/rows",
+                                   {.implementation = Implementation::composer});
     Flops token = model_flops_per_token(model, whole(row, "sequence_length"));
     // Hugging Face's class has no table of positions (it uses ALiBi); the rows count one.
     token += Flops::of(6.0 * number(row, "sequence_length") * number(row, "d_model"));

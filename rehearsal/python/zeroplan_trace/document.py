@@ -246,6 +246,8 @@ def document_and_shapes(traced, options, batches=None, sequences=None, like=None
         attention = getattr(traced.config, "_attn_implementation", None) or getattr(traced.config.get_text_config(), "_attn_implementation", None)
         if attention:
             result["attention"] = attention
+        if not getattr(model, "supports_gradient_checkpointing", True):
+            result["checkpoints"] = False  # gradient_checkpointing_enable() raises
         import transformers
 
         result["software"]["transformers"] = transformers.__version__

@@ -21,10 +21,7 @@ Scenario scenario(const char* cluster) {
 TEST_CASE("the document of fit in English is that of the answer") {
   const Scenario asked = scenario("8xA100-80G");
   const tuner::FitAnswer answer = tuner::quick_fit(asked, {});
-  Json document = fit_document(answer, asked, cli::Translation(cli::Language::en));
-  CHECK(document["trust"]["text"].items().size() == 3);
-  document.erase("trust");
-  CHECK(document == to_json(answer, asked));
+  CHECK(fit_document(answer, asked, cli::Translation(cli::Language::en)) == to_json(answer, asked));
 }
 
 TEST_CASE("what a reader is shown of fit's document is in the reader's language") {

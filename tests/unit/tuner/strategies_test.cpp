@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "model/families/hf_config.hpp"
+#include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "tests/catch.hpp"
+#include "tuner/fit_question.hpp"
 
 using namespace zeroplan;
 
@@ -60,6 +64,33 @@ TEST_CASE("a strategy is described in words") {
                          .offload_parameter = kNvme,
                          .checkpointing = ActivationCheckpointing::full}) ==
         "ZeRO-3, optimizer and parameters on nvme, full activation checkpointing");
+}
+
+TEST_CASE("a class without gradient checkpointing is planned without, and refused with it") {
+  const std::string model = R"({"model_type":"mpnet","architectures":["MPNetForMaskedLM"],
+      "hidden_size":256,"num_hidden_layers":2,"num_attention_heads":4,"intermediate_size":512,
+      "vocab_size":1000})";
+  const auto of = [&](const std::string& workload) {
+    return parse_scenario(parse_json(R"({"model":)" + model + R"(,"cluster":"2xA100-80G",
+        "workload":{"sequence_length":128)" +
+                                         workload + "}}",
+                                     "s.json")
+                              .root,
+                          "s.json");
+  };
+  const std::vector<tuner::Strategy> all = tuner::strategies(tuner::ask(of("")));
+  CHECK_FALSE(all.empty());
+  CHECK(std::all_of(all.begin(), all.end(), [](const tuner::Strategy& strategy) {
+    return strategy.checkpointing == ActivationCheckpointing::none;
+  }));
+  try {
+    resolve(of(R"(,"activation_checkpointing":"full")"));
+    FAIL("not refused");
+  } catch (const InputError& error) {
+    CHECK(error.diagnostics().front().pointer == "/workload/activation_checkpointing");
+    CHECK(error.diagnostics().front().expected.english() ==
+          "none: MPNetForMaskedLM has no gradient checkpointing");
+  }
 }
 
 TEST_CASE("a config without a hidden size has none of the values that the Trainer fills in by it") {
