@@ -15,6 +15,7 @@
 #include "cli/why_text.hpp"
 #include "cli/write_plan.hpp"
 #include "tuner/fit.hpp"
+#include "tuner/fit_ranking.hpp"
 #include "tuner/packages.hpp"
 #include "tuner/why.hpp"
 
