@@ -19,7 +19,7 @@ std::string strategy_of(const Plan& plan);
 // Its name in the table of rehearsals, where trainers and adapters are kinds of their own.
 std::string rehearsed_kind_of(const Plan& plan);
 
-// Of the plan's kind; of "all" where nothing of that kind was compared.
+// Errors of the plan's kind; those of "all" where nothing of that kind was compared.
 struct Accuracy {
   KnownErrors rehearsed;                  // what a GPU allocates, rehearsed
   KnownErrors memory;                     // a GPU's peak, published

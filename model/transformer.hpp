@@ -98,7 +98,7 @@ struct TransformerShape {
   ActivationFunction activation = ActivationFunction::silu;
   bool gated_mlp = true;  // two up projections, one passed through the activation
   bool parallel_residual =
-      false;               // attention and feed-forward read the same input (GPT-NeoX, GPT-J, Phi)
+      false;  // attention and feed-forward read the same input (GPT-NeoX, GPT-J, Phi)
   bool tied_embeddings = false;
   double norm_epsilon = 1e-5;       // read for llama, gpt2, bloom, bert: what the runtime computes
   double rotary_base = 10000.0;     // theta; llama

@@ -202,9 +202,9 @@ class ProfileReader {
     const auto rows = number(row, at, "rows", 1.0, 1e9, true);
     const bool whole = rows && *rows == std::floor(*rows);
     if (rows && !whole) wrong(at + "/rows", "a whole number", Json(*rows).dump());
-    const bool errors = number(row, at, "median_abs_error", 0.0, 1e6, true) &&
-                        number(row, at, "p95_abs_error", 0.0, 1e6, true);
-    return !kind.empty() && whole && errors;
+    const auto median = number(row, at, "median_abs_error", 0.0, 1e6, true);
+    const auto p95 = number(row, at, "p95_abs_error", 0.0, 1e6, true);
+    return !kind.empty() && whole && median && p95;
   }
 
   const Json& root_;

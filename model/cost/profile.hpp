@@ -87,13 +87,13 @@ struct Profile {
   std::vector<MachineValue> machine;
   std::vector<SeenRange> range;
   std::vector<std::string> gpus;  // keys of the GPUs a fit has seen; empty: no fit
-  // Of the machine's own runs, each kind and "all" last; empty: none were compared.
+  // Errors of the machine's own runs by kind of plan, "all" last; empty: none were compared.
   std::vector<KnownErrors> validated_memory;  // a GPU's peaks
   std::vector<KnownErrors> validated_time;    // steps
   Json document;                              // as read
 };
 
-// Whether it stands in for anything of the tables: one that was only validated does not.
+// Whether the profile replaces coefficients or figures: one made by `validate` alone does not.
 bool has_figures(const Profile& profile);
 
 // The document at a path or in a scenario. Throws InputError with all that is wrong: an unknown

@@ -458,7 +458,7 @@ struct BlockMemory {
   Bytes backward_keeping_weight_gradients, backward_dropping_weight_gradients;
 };
 BlockMemory summarize(const Block& block);
-// Of a micro-batch's outputs: what lives until the loop lets them go.
+// The bytes of a micro-batch's outputs, which live until the loop lets them go.
 Bytes bytes_of_outputs(const ModelGraph& graph);
 
 // The cost of one pass of a block.

@@ -35,8 +35,8 @@ class TracedValues {
   }
   // Whether it is the first lookup of the model, whose result peft lets gradients go up to.
   bool is_token_embedding(const TracedEvent& event) const;
-  // Whether attention that was recorded without a mask has one here: rows that end in padding, where
-  // the class leaves a causal mask to PyTorch.
+  // Whether attention that was recorded without a mask has one here: rows that end in padding,
+  // where the class leaves a causal mask to PyTorch.
   bool pads(const TracedEvent& event) const;
   bool some_attention_pads() const;
   // Whether what a module returns requires a gradient, whatever it was made of.

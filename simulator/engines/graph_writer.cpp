@@ -79,7 +79,7 @@ void GraphWriter::release_outputs() {
   }
 }
 
-// They leave their slots to those of the next micro-batch.
+// The outputs leave their slots to those of the next micro-batch.
 void GraphWriter::keep_outputs() {
   std::size_t count = 0;
   for (const PassStep& pass : outputs_) {

@@ -74,7 +74,7 @@ TEST_CASE("a profile with the errors of one's own runs sets them beside the publ
   REQUIRE(known.own_time);
   CHECK(known.own_time->kind == "ZeRO-2");
   CHECK(evidence::accuracy_of(resolve(with_profile(3))).own_time->kind == "all");
-  // It says nothing of figures that it does not hold, and the plan's own document keeps it.
+  // Such a profile adds no assumption, and the plan's own document keeps it.
   CHECK(std::none_of(plan.assumptions.begin(), plan.assumptions.end(), [](const std::string& text) {
     return text.starts_with("profile");
   }));

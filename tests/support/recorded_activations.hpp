@@ -101,7 +101,8 @@ inline std::vector<ActivationRow> recorded_activations() {
       row.on_gpu = recording.find("device")->as_string() == "cuda";
       row.options = options_of(json, recording);
       const Json& config = *root.find("models")->find(json.find("model")->as_string());
-      // Of a recorded class another release may stand for the row's, or none of its positions.
+      // The recording of a class may be of another release than the row, or of none of its
+      // positions.
       if (!is_planned(config, use_of(row.options))) continue;
       row.model = read_model(config, path, "", use_of(row.options));
       if (row.options.transformers < series(to_string(row.model.releases.recorded))) continue;
