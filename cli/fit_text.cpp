@@ -176,7 +176,7 @@ Phrase packages_text(const tuner::FitAnswer& answer) {
                    names_of(answer.faster_with->packages),
                    flags_of(answer.faster_with->packages),
                    full_name(row),
-                   tuner::speed_of(row));
+                   row.result.step.tokens_per_second_per_gpu);
   }
   return text;
 }
@@ -190,7 +190,7 @@ Phrase without_deepspeed_text(const tuner::FitAnswer& answer) {
       "GPU",
       batch_text(tuner::batch_of(row)),
       gib_text(row.result.gpu.peak_total),
-      tuner::speed_of(row));
+      row.result.step.tokens_per_second_per_gpu);
   const DType weights = row.plan.ddp.weight_dtype;
   if (row.plan.workload.method == Method::full && weights != DType::fp32) {
     text.append(phrase("; its weights and the optimizer's states are in {}, without fp32 copies",
@@ -263,7 +263,7 @@ Phrase with_memory_line(const tuner::StrategyResult& row) {
   return phrase("with {}: {}, {:.0f} tokens/s per GPU",
                 gib_text(tuner::enough_host_memory(row.result.host.peak)),
                 full_name(row),
-                tuner::speed_of(row));
+                row.result.step.tokens_per_second_per_gpu);
 }
 
 // The best strategies with other amounts of host memory, where the question does not state one.
@@ -273,11 +273,12 @@ Phrase host_memory_text(const tuner::FitAnswer& answer) {
     const tuner::StrategyResult& best = answer.strategies[*answer.recommended];
     const std::string usual = gib_text(best.result.host.capacity);
     text += "  - ";
-    text += !answer.usual_host->best ? phrase("with the usual {}: nothing fits", usual)
-                                     : phrase("with the usual {}: {}, {:.0f} tokens/s per GPU",
-                                              usual,
-                                              full_name(*answer.usual_host->best),
-                                              tuner::speed_of(*answer.usual_host->best));
+    text += !answer.usual_host->best
+                ? phrase("with the usual {}: nothing fits", usual)
+                : phrase("with the usual {}: {}, {:.0f} tokens/s per GPU",
+                         usual,
+                         full_name(*answer.usual_host->best),
+                         answer.usual_host->best->result.step.tokens_per_second_per_gpu);
     if (answer.usual_host->needs.any()) {
       text.append(phrase(", with the package {} ({})",
                          names_of(answer.usual_host->needs),
@@ -287,7 +288,7 @@ Phrase host_memory_text(const tuner::FitAnswer& answer) {
       text.append(phrase("; {}: {}, {:.0f} tokens/s per GPU",
                          remedy->change,
                          full_name(remedy->best),
-                         tuner::speed_of(remedy->best)));
+                         remedy->best.result.step.tokens_per_second_per_gpu));
     }
     text += "\n";
   }
@@ -303,7 +304,7 @@ Phrase one_node_text(const tuner::FitAnswer& answer) {
   const tuner::StrategyResult& row = *answer.one_node;
   return phrase("  one node     is enough: {}, {:.0f} tokens/s per GPU\n",
                 full_name(row),
-                tuner::speed_of(row));
+                row.result.step.tokens_per_second_per_gpu);
 }
 
 // The strategy that comes nearest, and what it lacks.

@@ -35,8 +35,8 @@ Phrase full_name(const tuner::StrategyResult& row) {
 }
 
 Phrase comparison_text(const tuner::StrategyResult& other, const tuner::StrategyResult& best) {
-  const double slower = 1.0 - tuner::speed_of(other) / tuner::speed_of(best);
-  const double faster = tuner::speed_of(other) / tuner::speed_of(best) - 1.0;
+  const double slower = 1.0 - tuner::comparable_speed(other) / tuner::comparable_speed(best);
+  const double faster = tuner::comparable_speed(other) / tuner::comparable_speed(best) - 1.0;
   const Phrase speed = faster > 0.005   ? phrase("{:.0f} % faster", faster * 100)
                        : slower < 0.005 ? "as fast"
                                         : phrase("{:.0f} % slower", slower * 100);

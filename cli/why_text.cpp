@@ -49,19 +49,20 @@ Phrase changed(WhyKind kind, tuner::Strategy strategy) {
 Json row_json(const StrategyResult& row, const StrategyResult& chosen) {
   const StepResult& result = row.result;
   const BatchSizes batch = batch_of(row);
-  Json json = Json::object({{"name", describe(row.strategy).english()},
-                            {"nodes", row.plan.cluster.nodes},
-                            {"micro_batch_size", batch.micro_batch},
-                            {"gradient_accumulation_steps", batch.accumulation},
-                            {"fits", result.fits},
-                            {"at_limit", result.fits && tuner::is_at_limit(result)},
-                            {"fit_probability", result.fit_probability},
-                            {"gpu_bytes", result.gpu.peak_total.count()},
-                            {"host_bytes", result.host.peak.count()},
-                            {"step_seconds", result.step.total.seconds()},
-                            {"tokens_per_second_per_gpu", result.step.tokens_per_second_per_gpu},
-                            {"speed_change", tuner::speed_of(row) / tuner::speed_of(chosen) - 1.0},
-                            {"short_of", Json()}});
+  Json json = Json::object(
+      {{"name", describe(row.strategy).english()},
+       {"nodes", row.plan.cluster.nodes},
+       {"micro_batch_size", batch.micro_batch},
+       {"gradient_accumulation_steps", batch.accumulation},
+       {"fits", result.fits},
+       {"at_limit", result.fits && tuner::is_at_limit(result)},
+       {"fit_probability", result.fit_probability},
+       {"gpu_bytes", result.gpu.peak_total.count()},
+       {"host_bytes", result.host.peak.count()},
+       {"step_seconds", result.step.total.seconds()},
+       {"tokens_per_second_per_gpu", result.step.tokens_per_second_per_gpu},
+       {"speed_change", tuner::comparable_speed(row) / tuner::comparable_speed(chosen) - 1.0},
+       {"short_of", Json()}});
   if (!result.limits.empty()) {
     const Limit& limit = result.limits.front();
     json["short_of"] = Json::object({{"resource", name(kResourceNames, limit.resource)},

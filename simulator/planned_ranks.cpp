@@ -28,7 +28,7 @@ RankProgram under_torch(const Plan& plan, RankProgram program) {
 
 RankProgram write_deepspeed(const Plan& plan,
                             const ModelGraph& graph,
-                            std::span<const ModelGraph> varied,
+                            const VariedGraphs& varied,
                             int rank,
                             bool is_representative) {
   EngineConfig config = plan.engine;
@@ -59,7 +59,7 @@ int heaviest_rank_of(const Plan& plan) {
 }
 
 RankProgram write_rank_program(const Plan& plan, const ModelGraph& graph, std::optional<int> rank) {
-  const std::vector<ModelGraph> varied = varied_graphs(plan, graph);
+  const VariedGraphs varied = varied_graphs(plan, graph);
   if (plan.workload.engine == TrainingEngine::fsdp) {
     return under_torch(plan, FsdpWriter(plan, graph, varied).write());
   }
@@ -78,7 +78,7 @@ std::vector<PlannedRank> write_rank_programs(const Plan& plan,
     ranks.push_back({.program = write_rank_program(plan, graph)});
     return ranks;
   }
-  const std::vector<ModelGraph> varied = varied_graphs(plan, graph);
+  const VariedGraphs varied = varied_graphs(plan, graph);
   const auto add = [&](int rank, bool is_representative) {
     RankProgram program = write_deepspeed(plan, graph, varied, rank, is_representative);
     const Fingerprint print = fingerprint(program);
@@ -109,7 +109,7 @@ std::vector<PlannedRank> write_rank_programs(const Plan& plan,
 
 RankProgram write_representative(const Plan& plan, const ModelGraph& graph) {
   if (!ranks_differ(plan)) return write_rank_program(plan, graph);
-  const std::vector<ModelGraph> varied = varied_graphs(plan, graph);
+  const VariedGraphs varied = varied_graphs(plan, graph);
   return write_deepspeed(plan, graph, varied, heaviest_rank_of(plan), /*is_representative=*/true);
 }
 

@@ -58,6 +58,18 @@ void spare_host_memory(const Question& question,
   }
 }
 
+// Rows that were simulated as simulate() has them: what a table says of a plan is what the plan is
+// told alone. One that a defect ends goes.
+void play_simulated(const Question& question,
+                    const PredictOptions& options,
+                    std::vector<StrategyResult>& rows) {
+  std::erase_if(rows, [&](StrategyResult& row) {
+    return row.simulated && !question.missing->attempt(describe(row.strategy), [&] {
+      play_whole(row, options, question.memo.get());
+    });
+  });
+}
+
 // The results do not depend on the number of threads. Strategies with equal programs are simulated
 // once: stages 1 and 2 often have them. Throws what ended the first where none is left.
 std::vector<StrategyResult> play_all(const Question& question, const PredictOptions& options) {
@@ -68,6 +80,7 @@ std::vector<StrategyResult> play_all(const Question& question, const PredictOpti
     question.missing->attempt_or_refuse(describe(groups[i].front()), [&] {
       results[i] = settle(question, groups[i], options);
       spare_host_memory(question, options, Depth::simulated, results[i]);
+      play_simulated(question, options, results[i]);
     });
   });
   std::vector<StrategyResult> rows;
@@ -120,24 +133,6 @@ std::optional<std::size_t> recommended_of(const Question& question,
     }
     rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(*best));
     done.erase(done.begin() + static_cast<std::ptrdiff_t>(*best));
-  }
-}
-
-// The other rows as simulate() has them, for the same reason: what a table says of a plan is what
-// the plan is told alone. The recommended one is that already.
-void play_shown(const Question& question, FitAnswer& answer, const PredictOptions& options) {
-  std::vector<StrategyResult>& rows = answer.strategies;
-  std::vector<char> stay(rows.size(), 1);
-  parallel_for(rows.size(), machine_threads(), [&](std::size_t i) {
-    if (!rows[i].simulated || answer.recommended == i) return;
-    const bool is_played = question.missing->attempt(
-        describe(rows[i].strategy), [&] { play_whole(rows[i], options, question.memo.get()); });
-    stay[i] = is_played ? 1 : 0;
-  });
-  for (std::size_t i = rows.size(); i-- > 0;) {
-    if (stay[i] != 0) continue;
-    rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(i));
-    if (answer.recommended && *answer.recommended > i) --*answer.recommended;
   }
 }
 
@@ -348,7 +343,7 @@ std::optional<WithPackages> faster_with(const Question& question,
   if (choices.empty()) return std::nullopt;
   const Question with = with_packages(question, choices.back());
   const auto clearly = [&](const StrategyResult& row) {
-    return row.result.fits && kSafeShare * speed_of(row) > speed_of(chosen) &&
+    return row.result.fits && kSafeShare * comparable_speed(row) > comparable_speed(chosen) &&
            (!is_at_limit(row.result) || is_at_limit(chosen.result));
   };
   auto best = found_roughly(with, options, offload_of(chosen.strategy));
@@ -424,7 +419,6 @@ std::optional<StrategyResult> chosen_after(const Question& question,
   Question changed = varied(question, change);
   changed.missing = std::make_shared<MissingRows>();  // those of the question are named once
   FitAnswer answer = try_strategies(changed, options);
-  play_shown(changed, answer, options);
   if (!answer.recommended || answer.needs.any()) return std::nullopt;
   return std::move(answer.strategies[*answer.recommended]);
 }
@@ -444,9 +438,9 @@ std::optional<StrategyResult> without_deepspeed(const Question& question,
   const StepResult& without = alone->result;
   const double enough = with.host_condition && !without.host_condition ? 0.0
                         : is_at_limit(with) && !is_at_limit(without)
-                            ? speed_of(chosen)
-                            : speed_of(chosen) / kSafeShare;
-  return speed_of(*alone) > enough ? std::move(alone) : std::nullopt;
+                            ? comparable_speed(chosen)
+                            : comparable_speed(chosen) / kSafeShare;
+  return comparable_speed(*alone) > enough ? std::move(alone) : std::nullopt;
 }
 
 void take_remedies(const Question& question,
@@ -499,7 +493,8 @@ std::optional<StrategyResult> found_roughly(const Question& question,
     if (!found) break;
     StrategyResult& rough = roughly[*found];
     const auto so_far = best_of(simulated);
-    if (so_far && speed_of(rough) < kSafeShare * speed_of(simulated[*so_far])) break;
+    if (so_far && comparable_speed(rough) < kSafeShare * comparable_speed(simulated[*so_far]))
+      break;
     for (StrategyResult& row : settle(question, {&rough.strategy, 1}, options)) {
       simulated.push_back(std::move(row));
     }
@@ -513,7 +508,6 @@ std::optional<StrategyResult> found_roughly(const Question& question,
 FitAnswer strategies_alone(const Scenario& scenario, const PredictOptions& options) {
   Question question = ask(scenario);
   FitAnswer answer = try_strategies(question, options);
-  play_shown(question, answer, options);
   say_missing(question, answer);
   return answer;
 }
@@ -546,7 +540,6 @@ FitAnswer fit(const Scenario& scenario, const PredictOptions& options) {
   const Question asked = ask(scenario);
   Question question = asked;
   FitAnswer answer = try_strategies(question, options);
-  play_shown(question, answer, options);
   answer.behind_host_memory = behind_host_memory(answer.strategies, answer.recommended);
   if (answer.recommended) {
     const std::size_t best = *answer.recommended;

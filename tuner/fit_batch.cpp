@@ -51,8 +51,9 @@ class Ladder {
       play(i);
       const StrategyResult& smaller = rungs_[i];
       if (!smaller.result.fits || is_at_limit(smaller.result)) continue;
-      if (speed_of(smaller) >= kRoomShare * speed_of(best())) {
-        if (speed_of(smaller) < speed_of(best())) rungs_[i].faster = other_batch(at_);
+      if (comparable_speed(smaller) >= kRoomShare * comparable_speed(best())) {
+        if (comparable_speed(smaller) < comparable_speed(best()))
+          rungs_[i].faster = other_batch(at_);
         at_ = i;
       } else {
         rungs_[at_].safer = other_batch(i);
@@ -103,10 +104,10 @@ class Ladder {
     for (const bool with_room : {true, false}) {
       double fastest = 0.0;
       for (const StrategyResult& row : rungs_) {
-        if (usable(row, with_room)) fastest = std::max(fastest, speed_of(row));
+        if (usable(row, with_room)) fastest = std::max(fastest, comparable_speed(row));
       }
       for (std::size_t i = 0; i < rungs_.size(); ++i) {
-        const bool fast = speed_of(rungs_[i]) >= fastest * (1.0 - kAsFast);
+        const bool fast = comparable_speed(rungs_[i]) >= fastest * (1.0 - kAsFast);
         if (usable(rungs_[i], with_room) && fast) return i;
       }
     }

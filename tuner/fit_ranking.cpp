@@ -20,7 +20,7 @@ auto effort_of(const StrategyResult& row) {
   return std::tuple(row.result.host_condition.has_value(),
                     offload_of(row.strategy),
                     non_default_knobs(row.plan.ds_config) + (recomputes ? 1 : 0),
-                    -speed_of(row));
+                    -comparable_speed(row));
 }
 
 // Of the rows that `may` be taken.
@@ -28,11 +28,11 @@ template <typename May>
 std::optional<std::size_t> best_where(const std::vector<StrategyResult>& rows, const May& may) {
   double fastest = 0.0;
   for (const StrategyResult& row : rows) {
-    if (may(row)) fastest = std::max(fastest, speed_of(row));
+    if (may(row)) fastest = std::max(fastest, comparable_speed(row));
   }
   std::optional<std::size_t> best;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (!may(rows[i]) || speed_of(rows[i]) < fastest * (1.0 - kAsFast)) continue;
+    if (!may(rows[i]) || comparable_speed(rows[i]) < fastest * (1.0 - kAsFast)) continue;
     if (!best || effort_of(rows[i]) < effort_of(rows[*best])) best = i;
   }
   return best;
@@ -44,14 +44,15 @@ std::optional<std::size_t> best_with_room(const std::vector<StrategyResult>& row
   const auto any = best_where(rows, may);
   const auto safe = best_where(
       rows, [&](const StrategyResult& row) { return may(row) && !is_at_limit(row.result); });
-  const bool cheap = safe && speed_of(rows[*safe]) >= kRoomShare * speed_of(rows[*any]);
+  const bool cheap =
+      safe && comparable_speed(rows[*safe]) >= kRoomShare * comparable_speed(rows[*any]);
   return cheap ? safe : any;
 }
 
 // Strategies that need the same memory at the same speed are one to the reader.
 bool same_numbers(const StrategyResult& a, const StrategyResult& b) {
   return a.result.gpu.peak_total == b.result.gpu.peak_total &&
-         a.result.host.peak == b.result.host.peak && speed_of(a) == speed_of(b);
+         a.result.host.peak == b.result.host.peak && comparable_speed(a) == comparable_speed(b);
 }
 
 bool fits(const StrategyResult& row) { return row.result.fits; }
@@ -79,11 +80,11 @@ bool is_preferred(const StrategyResult& a, const StrategyResult& b) {
   if (room_a != room_b) {
     const StrategyResult& roomy = room_a ? a : b;
     const StrategyResult& full = room_a ? b : a;
-    return room_a == (speed_of(roomy) >= kRoomShare * speed_of(full));
+    return room_a == (comparable_speed(roomy) >= kRoomShare * comparable_speed(full));
   }
-  const double slower = std::min(speed_of(a), speed_of(b));
-  const double faster = std::max(speed_of(a), speed_of(b));
-  if (slower < faster * (1.0 - kAsFast)) return speed_of(a) > speed_of(b);
+  const double slower = std::min(comparable_speed(a), comparable_speed(b));
+  const double faster = std::max(comparable_speed(a), comparable_speed(b));
+  if (slower < faster * (1.0 - kAsFast)) return comparable_speed(a) > comparable_speed(b);
   return effort_of(a) < effort_of(b);
 }
 
@@ -101,7 +102,7 @@ std::vector<std::size_t> runners_up(const std::vector<StrategyResult>& rows, std
     if (i != chosen && fits(rows[i]) && rows[i].simulated) ranked.push_back(i);
   }
   std::stable_sort(ranked.begin(), ranked.end(), [&](std::size_t a, std::size_t b) {
-    return speed_of(rows[a]) > speed_of(rows[b]);
+    return comparable_speed(rows[a]) > comparable_speed(rows[b]);
   });
   std::vector<std::size_t> shown = {chosen};
   for (const std::size_t candidate : ranked) {
@@ -117,7 +118,7 @@ std::vector<std::size_t> runners_up(const std::vector<StrategyResult>& rows, std
 std::vector<std::size_t> behind_host_memory(const std::vector<StrategyResult>& rows,
                                             std::optional<std::size_t> chosen) {
   const double clearly = 1.1;
-  const double speed = chosen ? speed_of(rows[*chosen]) : 0.0;
+  const double speed = chosen ? comparable_speed(rows[*chosen]) : 0.0;
   std::optional<std::size_t> least, fastest;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const StrategyResult& row = rows[i];
@@ -125,15 +126,15 @@ std::vector<std::size_t> behind_host_memory(const std::vector<StrategyResult>& r
     const bool host_alone = limits.size() == 1 &&
                             limits.front().resource == Resource::host_memory &&
                             limits.front().pool == Limit::Pool::none;
-    if (fits(row) || !host_is_open(row) || !host_alone || speed_of(row) <= clearly * speed)
+    if (fits(row) || !host_is_open(row) || !host_alone || comparable_speed(row) <= clearly * speed)
       continue;
     if (!least || row.result.host.peak < rows[*least].result.host.peak) least = i;
-    if (!fastest || speed_of(row) > speed_of(rows[*fastest])) fastest = i;
+    if (!fastest || comparable_speed(row) > comparable_speed(rows[*fastest])) fastest = i;
   }
   std::vector<std::size_t> found;
   if (least) found.push_back(*least);
-  const bool another =
-      fastest && fastest != least && speed_of(rows[*fastest]) > clearly * speed_of(rows[*least]);
+  const bool another = fastest && fastest != least &&
+                       comparable_speed(rows[*fastest]) > clearly * comparable_speed(rows[*least]);
   if (another) found.push_back(*fastest);
   return found;
 }

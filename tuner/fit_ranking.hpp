@@ -27,7 +27,7 @@ inline constexpr double kRoomShare = 0.75;
 // What strategies are compared by: tokens a second in a step of full sequences; where the dataset
 // tells how long samples are, runs of it a second, since most micro-batches are shorter than the
 // longest and each size of them has its own share of padding.
-inline double speed_of(const StrategyResult& row) {
+inline double comparable_speed(const StrategyResult& row) {
   const StepResult& result = row.result;
   const bool varies = result.job && result.job->padding_share;
   const double job = varies ? result.job->seconds().seconds() : 0.0;

@@ -14,7 +14,7 @@ from pathlib import Path
 ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
 BEFORE = ("instruction", "prompt", "query", "question", "input", "history")
 BEHIND = ("completion", "response", "output", "answer")
-MOST_CHARACTERS = 16_000_000  # two seconds of two cores
+MOST_CHARACTERS = 4_000_000  # half a second of two cores
 AT_ONCE = 1024  # texts that are encoded together
 
 

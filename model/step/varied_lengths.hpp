@@ -11,15 +11,18 @@
 
 namespace zeroplan {
 
-// Lengths of the micro-batches that are taken to come before the longest, in tokens, in their order
-// (padded_lengths() in sample_lengths.hpp); empty where all are as long as the longest: nobody told
-// lengths, or samples are packed or padded to the longest of all. Pipelines and the embedded
-// runtime take micro-batches of one length.
-std::vector<std::int64_t> varied_lengths(const Plan& plan);
+// Lengths of the micro-batches that are taken to come before the longest, in tokens, by the steps
+// that they belong to and in their order: of those of padded_lengths() (sample_lengths.hpp) the
+// ones that are longer or shorter than all before them, and with them the last of their step. A
+// step of more micro-batches repeats the last but one. Empty where all are as long as the longest:
+// nobody told lengths, or samples are packed or padded to the longest of all. Pipelines and the
+// embedded runtime take micro-batches of one length.
+std::vector<std::vector<std::int64_t>> varied_lengths(const Plan& plan);
 
 // What a micro-batch of each of these lengths does, in the same order. Its instances are those of
 // `longest`, the plan's own graph; a length whose graph has others (tiles of a sequence) is left
 // out. Throws InputError where a graph cannot be built.
-std::vector<ModelGraph> varied_graphs(const Plan& plan, const ModelGraph& longest);
+using VariedGraphs = std::vector<std::vector<ModelGraph>>;
+VariedGraphs varied_graphs(const Plan& plan, const ModelGraph& longest);
 
 }  // namespace zeroplan

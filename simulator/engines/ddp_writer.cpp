@@ -6,7 +6,7 @@
 
 namespace zeroplan::simulator {
 
-DdpWriter::DdpWriter(const Plan& plan, const ModelGraph& graph, std::span<const ModelGraph> varied)
+DdpWriter::DdpWriter(const Plan& plan, const ModelGraph& graph, const VariedGraphs& varied)
     : plan_(plan),
       config_(plan.ddp),
       model_graph_(graph),
@@ -29,12 +29,10 @@ RankProgram DdpWriter::write() {
   if (plan_.beside != nullptr) beside_.emplace(plan_, writer_, communicators_);
   write_initialisation();
   // The second step begins with new buckets (Reducer::rebuild_buckets).
-  const std::size_t first_steps = std::max<std::size_t>(
-      2, steps_of_varied(graphs_.varied(), config_.gradient_accumulation_steps));
+  const std::size_t first_steps = std::max<std::size_t>(2, graphs_.varied_steps());
   for (std::size_t i = 0; i < first_steps; ++i) {
-    rank_.first_steps.push_back(write_step(i == 0, graphs_.varied() > 0));
+    rank_.first_steps.push_back(write_step(i == 0));
   }
-  graphs_.select(0);
   if (beside_) beside_->keep_asleep();
   rank_.steady = write_step(false);
   return std::move(rank_);
@@ -158,17 +156,15 @@ void DdpWriter::allocate_buffers(BufferLifetime lifetime) {
   }
 }
 
-StepSections DdpWriter::write_step(bool first, bool varies) {
+StepSections DdpWriter::write_step(bool first) {
   StepSections step;
+  graphs_.begin_step(rank_.first_steps.size());
   const bool rebuilds = rank_.first_steps.size() == 1;
-  step.micro_steps =
-      write_micro_steps(config_.gradient_accumulation_steps,
-                        varies ? graphs_.varied() : 1,
-                        writer_,
-                        [&](int micro_step) {
-                          if (varies) graphs_.select_next_varied();
-                          return write_micro_step(micro_step, rebuilds && micro_step == 0);
-                        });
+  step.micro_steps = write_micro_steps(
+      config_.gradient_accumulation_steps, graphs_.distinct(), writer_, [&](int micro_step) {
+        graphs_.select_of_step(micro_step, config_.gradient_accumulation_steps);
+        return write_micro_step(micro_step, rebuilds && micro_step == 0);
+      });
   step.optimizer = write_optimizer_step(first);
   return step;
 }

@@ -24,7 +24,7 @@ class DdpWriter {
  public:
   // `varied`: graphs of micro-batches before the longest (varied_lengths.hpp). All must outlive the
   // writer.
-  DdpWriter(const Plan& plan, const ModelGraph& graph, std::span<const ModelGraph> varied);
+  DdpWriter(const Plan& plan, const ModelGraph& graph, const VariedGraphs& varied);
 
   RankProgram write();
 
@@ -57,7 +57,7 @@ class DdpWriter {
   void synchronize(const std::vector<State>& states);
   void make_buckets(const DdpConfig& config, std::span<const std::int32_t> gradient_order);
   void allocate_buffers(BufferLifetime lifetime);
-  StepSections write_step(bool first, bool varies = false);
+  StepSections write_step(bool first);
   Section write_micro_step(int micro_step, bool rebuilds);
   Section write_optimizer_step(bool first);
   void write_pass(const PassStep& pass);

@@ -28,7 +28,7 @@ bool waits_before_micro_steps(const Plan& plan) {
 
 DeepSpeedWriter::DeepSpeedWriter(const Plan& plan,
                                  const ModelGraph& graph,
-                                 std::span<const ModelGraph> varied,
+                                 const VariedGraphs& varied,
                                  const EngineConfig& config)
     : plan_(plan),
       model_graph_(graph),
@@ -100,13 +100,12 @@ RankProgram DeepSpeedWriter::write() {
   // states appear in the first.
   const std::size_t first_steps =
       std::max<std::size_t>(config_.stage == 3 || (beside_ && beside_->needs_two_steps()) ? 2 : 1,
-                            steps_of_varied(graphs_.varied(), config_.gradient_accumulation_steps));
+                            graphs_.varied_steps());
   for (std::size_t i = 0; i < first_steps; ++i) {
-    rank_.first_steps.push_back(write_step(i == 0, graphs_.varied() > 0));
+    rank_.first_steps.push_back(write_step(i == 0));
     // Those that follow are about as long.
     if (i == 0) rank_.program.code.reserve(writer_.position() * (first_steps + 2));
   }
-  graphs_.select(0);
   if (beside_) beside_->keep_asleep();
   rank_.steady = write_step(false);
   // Of the communicators, the one whose members' programs may differ: partitions cut through
@@ -130,20 +129,19 @@ RankProgram DeepSpeedWriter::write_steady_step() {
   return std::move(rank_);
 }
 
-StepSections DeepSpeedWriter::write_step(bool first, bool varies) {
+StepSections DeepSpeedWriter::write_step(bool first) {
   StepSections step;
+  graphs_.begin_step(rank_.first_steps.size());
   if (!plan_.stages.empty()) {
     step.micro_steps.push_back({write_pipeline(), 1});
     step.optimizer = write_optimizer_step(first);
     return step;
   }
-  step.micro_steps = write_micro_steps(config_.gradient_accumulation_steps,
-                                       varies ? graphs_.varied() : 1,
-                                       writer_,
-                                       [&](int micro_step) {
-                                         if (varies) graphs_.select_next_varied();
-                                         return write_micro_step(micro_step);
-                                       });
+  step.micro_steps = write_micro_steps(
+      config_.gradient_accumulation_steps, graphs_.distinct(), writer_, [&](int micro_step) {
+        graphs_.select_of_step(micro_step, config_.gradient_accumulation_steps);
+        return write_micro_step(micro_step);
+      });
   step.optimizer = write_optimizer_step(first);
   return step;
 }

@@ -50,7 +50,7 @@ class DeepSpeedWriter {
   // (varied_lengths.hpp). All must outlive the writer.
   DeepSpeedWriter(const Plan& plan,
                   const ModelGraph& graph,
-                  std::span<const ModelGraph> varied,
+                  const VariedGraphs& varied,
                   const EngineConfig& config);
 
   // For the ranks that are not played (GradientReducer::keep_for_slowest_owner).
@@ -71,7 +71,7 @@ class DeepSpeedWriter {
   // deepspeed_writer.cpp: the run, its passes
   Streams make_streams();
   void write_initialisation();
-  StepSections write_step(bool first, bool varies = false);
+  StepSections write_step(bool first);
   Section write_micro_step(int micro_step);
   Section write_pipeline();
   void begin_backward(int micro_step);

@@ -27,9 +27,7 @@ int next_compute(const std::vector<FsdpEvent>& events, std::size_t i) {
 
 }  // namespace
 
-FsdpWriter::FsdpWriter(const Plan& plan,
-                       const ModelGraph& graph,
-                       std::span<const ModelGraph> varied)
+FsdpWriter::FsdpWriter(const Plan& plan, const ModelGraph& graph, const VariedGraphs& varied)
     : plan_(plan),
       config_(plan.fsdp),
       model_graph_(graph),
@@ -66,12 +64,10 @@ FsdpWriter::FsdpWriter(const Plan& plan,
 RankProgram FsdpWriter::write() {
   if (plan_.beside != nullptr) beside_.emplace(plan_, writer_, communicators_);
   write_initialisation();
-  const std::size_t first_steps = std::max<std::size_t>(
-      1, steps_of_varied(graphs_.varied(), config_.gradient_accumulation_steps));
+  const std::size_t first_steps = std::max<std::size_t>(1, graphs_.varied_steps());
   for (std::size_t i = 0; i < first_steps; ++i) {
-    rank_.first_steps.push_back(write_step(i == 0, graphs_.varied() > 0));
+    rank_.first_steps.push_back(write_step(i == 0));
   }
-  graphs_.select(0);
   if (beside_) beside_->keep_asleep();
   rank_.steady = write_step(false);
   return std::move(rank_);
@@ -176,15 +172,14 @@ void FsdpWriter::allocate_buffers(BufferLifetime lifetime) {
   }
 }
 
-StepSections FsdpWriter::write_step(bool first, bool varies) {
+StepSections FsdpWriter::write_step(bool first) {
   StepSections step;
-  step.micro_steps = write_micro_steps(config_.gradient_accumulation_steps,
-                                       varies ? graphs_.varied() : 1,
-                                       writer_,
-                                       [&](int micro_step) {
-                                         if (varies) graphs_.select_next_varied();
-                                         return write_micro_step(micro_step);
-                                       });
+  graphs_.begin_step(rank_.first_steps.size());
+  step.micro_steps = write_micro_steps(
+      config_.gradient_accumulation_steps, graphs_.distinct(), writer_, [&](int micro_step) {
+        graphs_.select_of_step(micro_step, config_.gradient_accumulation_steps);
+        return write_micro_step(micro_step);
+      });
   step.optimizer = write_optimizer_step(first);
   return step;
 }

@@ -25,7 +25,7 @@ class FsdpWriter {
  public:
   // `varied`: graphs of micro-batches before the longest (varied_lengths.hpp). All must outlive the
   // writer.
-  FsdpWriter(const Plan& plan, const ModelGraph& graph, std::span<const ModelGraph> varied);
+  FsdpWriter(const Plan& plan, const ModelGraph& graph, const VariedGraphs& varied);
 
   RankProgram write();
 
@@ -73,7 +73,7 @@ class FsdpWriter {
   SlotIndex bring(int parameter);
   void wrap_unit(int unit);
   void measure_gathered();
-  StepSections write_step(bool first, bool varies = false);
+  StepSections write_step(bool first);
   Section write_micro_step(int micro_step);
   Section write_optimizer_step(bool first);
   void write_gpu_optimizer();

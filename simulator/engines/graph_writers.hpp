@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <span>
 #include <vector>
 
+#include "model/step/varied_lengths.hpp"
 #include "simulator/engines/graph_writer.hpp"
 
 namespace zeroplan::simulator {
@@ -13,16 +13,19 @@ namespace zeroplan::simulator {
 class GraphWriters {
  public:
   // `graph` for each of `alive` micro-batches that a pipeline has at once, or 1; then `varied`,
-  // those of the micro-batches that come before the longest. All must outlive the writers.
+  // those of the steps that come before (varied_lengths.hpp). All must outlive the writers.
   GraphWriters(const Plan& plan,
                const ModelGraph& graph,
-               std::span<const ModelGraph> varied,
+               const VariedGraphs& varied,
                ProgramWriter& writer,
                TaskTable& tasks,
                std::size_t alive = 1)
       : alive_(alive) {
     for (std::size_t i = 0; i < alive; ++i) writers_.emplace_back(plan, graph, writer, tasks);
-    for (const ModelGraph& other : varied) writers_.emplace_back(plan, other, writer, tasks);
+    for (const std::vector<ModelGraph>& step : varied) {
+      steps_.push_back({writers_.size(), step.size()});
+      for (const ModelGraph& other : step) writers_.emplace_back(plan, other, writer, tasks);
+    }
   }
 
   GraphWriter& current() { return writers_[at_]; }
@@ -31,16 +34,34 @@ class GraphWriters {
   // From here on micro-batches have the graph of buffer `micro_batch` modulo those alive.
   void select(std::size_t micro_batch) { go_to(micro_batch % alive_); }
 
-  // Graphs besides the longest's, and the next of them in a round.
-  std::size_t varied() const { return writers_.size() - alive_; }
-  void select_next_varied() { go_to(alive_ + next_++ % varied()); }
+  // The first steps have varied graphs, so many of them.
+  std::size_t varied_steps() const { return steps_.size(); }
+  // From here on micro-batches are those of the step of this number, from 0 on.
+  void begin_step(std::size_t number) {
+    step_ = number < steps_.size() ? steps_[number] : Graphs{0, 1};
+  }
+  // Graphs that the micro-batches of the step have in turn.
+  std::size_t distinct() const { return step_.count; }
+  // Which of `accumulation` micro-batches of the step is next; there may be more than graphs.
+  void select_of_step(int micro_step, int accumulation) {
+    const std::size_t last = step_.count - 1;
+    const auto turn =
+        std::min(static_cast<std::size_t>(micro_step), std::max<std::size_t>(last, 1) - 1);
+    go_to(step_.first + (micro_step + 1 == accumulation ? last : turn));
+  }
 
   void add_tied_parts_on(StreamId stream) {
     for (GraphWriter& writer : writers_) writer.add_tied_parts_on(stream);
   }
 
  private:
+  struct Graphs {
+    std::size_t first = 0;  // of writers_
+    std::size_t count = 1;
+  };
+
   void go_to(std::size_t at) {
+    if (at == at_) return;
     writers_[at].take_workspaces(writers_[at_]);
     writers_[at].take_kept_outputs(writers_[at_]);
     at_ = at;
@@ -49,13 +70,8 @@ class GraphWriters {
   std::vector<GraphWriter> writers_;
   std::size_t alive_ = 1;
   std::size_t at_ = 0;
-  std::size_t next_ = 0;
+  std::vector<Graphs> steps_;  // those with varied graphs
+  Graphs step_;
 };
-
-// Steps in which each of the varied graphs is written once.
-inline std::size_t steps_of_varied(std::size_t varied, int accumulation) {
-  const auto each = static_cast<std::size_t>(accumulation);
-  return (varied + each - 1) / each;
-}
 
 }  // namespace zeroplan::simulator

@@ -58,7 +58,7 @@ TEST_CASE("what is recommended fits, and nothing that fits is clearly faster") {
       // Ties within 2 % go to less offload and the simpler file; a full GPU is left for a quarter.
       const double allowed =
           tuner::is_at_limit(other.result) ? 1.0 / (tuner::kRoomShare * 0.98) : 1.0 / 0.98;
-      CHECK(speed_of(other) <= speed_of(best) * allowed);
+      CHECK(comparable_speed(other) <= comparable_speed(best) * allowed);
     }
   }
 }

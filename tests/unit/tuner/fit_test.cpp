@@ -329,7 +329,8 @@ TEST_CASE("on one GPU the Trainer alone is named where it is faster, as it is pl
   REQUIRE(open.without_deepspeed.has_value());
   const tuner::StrategyResult& alone = *open.without_deepspeed;
   CHECK(alone.result.fits);
-  CHECK(tuner::speed_of(alone) > tuner::speed_of(open.strategies[*open.recommended]));
+  CHECK(tuner::comparable_speed(alone) >
+        tuner::comparable_speed(open.strategies[*open.recommended]));
   const tuner::FitAnswer asked =
       ask("\"qwen3-1.7b\"", "1x1xRTX4090", small_states + R"(,"engine":"ddp"})");
   REQUIRE(asked.recommended.has_value());

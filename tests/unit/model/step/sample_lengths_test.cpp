@@ -149,6 +149,23 @@ TEST_CASE("lengths that vary leave blocks of every size behind: more is reserved
   }
 }
 
+TEST_CASE("of a run's lengths those that set a mark come before the longest, step by step") {
+  const std::string vary = R"({"samples":1000,"mean_tokens":700})";
+  const auto alone = varied_lengths(plan_of(vary, "deepspeed", 2));
+  std::int64_t shortest = alone.front().front();
+  std::int64_t longest = shortest;
+  for (std::size_t i = 1; i < alone.size(); ++i) {
+    REQUIRE(alone[i].size() == 1);
+    const std::int64_t length = alone[i].front();
+    CHECK((length < shortest || length > longest));
+    shortest = std::min(shortest, length);
+    longest = std::max(longest, length);
+  }
+  const auto in_fours = varied_lengths(plan_of(vary, "deepspeed", 2, 1, 4));
+  CHECK(in_fours.size() < alone.size());
+  for (const std::vector<std::int64_t>& step : in_fours) CHECK(step.size() <= 4);
+}
+
 TEST_CASE("all micro-batches of a window have their own length") {
   const std::string vary = R"({"samples":1000,"mean_tokens":700})";
   const std::string alike = R"({"samples":1000,"mean_tokens":700,"padding":"max"})";
