@@ -54,7 +54,10 @@ std::string written_cluster(const Scenario& scenario) {
 Phrase hours_text(double hours) {
   constexpr double kHoursInADay = 24.0, kManyHours = 100.0;
   if (hours >= kManyHours) return phrase("{:.1f} days", hours / kHoursInADay);
-  return hours < 1.0 ? phrase("{:.0f} minutes", hours * 60.0) : phrase("{:.1f} hours", hours);
+  if (hours >= 1.0) return phrase("{:.1f} hours", hours);
+  const double minutes = hours * 60.0;
+  return minutes < 1.0 ? phrase("{:.0f} seconds", minutes * 60.0)
+                       : phrase("{:.1f} minutes", minutes);
 }
 
 std::string money_text(const std::optional<double>& cost, const std::string& currency) {

@@ -17,7 +17,7 @@ tuner::CostQuestion cost_question_of(const Arguments& arguments);
 // The cluster as it was written on the command line or in a document; empty for an inline one.
 std::string written_cluster(const Scenario& scenario);
 
-Phrase hours_text(double hours);  // "3.4 hours"
+Phrase hours_text(double hours);  // "48 seconds", "3.4 hours", "12.1 days"
 std::string money_text(const std::optional<double>& cost, const std::string& currency);  // "12 USD"
 Phrase size_text(const tuner::TrainingCost& cost);  // "1 B tokens"
 

@@ -4,6 +4,7 @@
 
 #include "base/phrase.hpp"
 #include "cli/checkpoint_text.hpp"
+#include "cli/cost_options.hpp"
 #include "cli/remedies.hpp"
 #include "cli/step_text.hpp"
 #include "cli/table.hpp"
@@ -141,14 +142,9 @@ Phrase time_text(const StepTime& step) {
 
 // Steps and time of the whole run.
 Phrase job_text(const JobTime& job) {
-  const double hours = job.seconds().seconds() / 3600.0;
-  const double days = hours / 24.0;
-  const Phrase time = hours < 1.0  ? phrase("{:.1f} minutes", hours * 60.0)
-                      : days < 3.0 ? phrase("{:.1f} hours", hours)
-                                   : phrase("{:.1f} days", days);
   Phrase text = phrase("{} steps, {}; sequences padded to {:.0f} tokens on average",
                        job.steps,
-                       time,
+                       hours_text(job.seconds().seconds() / 3600.0),
                        job.padded_length);
   if (job.padding_share) {
     text.append(phrase(", {:.0f} % of them padding", 100.0 * *job.padding_share));
