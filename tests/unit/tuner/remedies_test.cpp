@@ -85,6 +85,20 @@ TEST_CASE("four-bit weights are told a loss without logits, too") {
   CHECK(first(remedies).price == tuner::RemedyPrice::nothing);
 }
 
+TEST_CASE("a loop by hand is told to keep the loss alone") {
+  const std::string by_hand =
+      R"({"sequence_length":4096,"micro_batch_size":3,"frontend":"native","fused_loss":false,
+          "activation_checkpointing":"full"})";
+  const tuner::Remedies remedies =
+      remedies_of(scenario_of("llama-3.2-1b", "2xA100-40G", by_hand, kZero2));
+  CHECK(names(remedies, "--outputs-held false"));
+  const std::string trainer =
+      R"({"sequence_length":4096,"micro_batch_size":5,"fused_loss":false,
+          "activation_checkpointing":"full"})";
+  CHECK_FALSE(names(remedies_of(scenario_of("llama-3.2-1b", "2xA100-40G", trainer, kZero2)),
+                    "--outputs-held"));
+}
+
 TEST_CASE("a micro-batch and a length are the largest that fit") {
   const Scenario scenario = scenario_of("qwen2.5-0.5b",
                                         "1xRTX4090",
