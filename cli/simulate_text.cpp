@@ -1,8 +1,11 @@
 #include "cli/simulate_text.hpp"
 
+#include <array>
 #include <string>
+#include <vector>
 
 #include "base/phrase.hpp"
+#include "base/phrase_list.hpp"
 #include "cli/checkpoint_text.hpp"
 #include "cli/cost_options.hpp"
 #include "cli/remedies.hpp"
@@ -140,6 +143,10 @@ Phrase time_text(const StepTime& step) {
       percent_text(step.mfu));
 }
 
+// In the order of JobPart.
+constexpr std::array kJobPartWords = {
+    "steps", "padding", "dataloader", "logging", "saving", "evaluation", "failures"};
+
 // Steps and time of the whole run.
 Phrase job_text(const JobTime& job) {
   Phrase text = phrase("{} steps, {}; sequences padded to {:.0f} tokens on average",
@@ -152,26 +159,28 @@ Phrase job_text(const JobTime& job) {
   return text;
 }
 
-// Shares: of the samples those longer than the sequence, of the job's time each part.
+// Shares: of the samples those longer than the sequence, of the job's time each part that has one.
 Phrase job_shares_text(const JobTime& job) {
-  const auto share = [&](JobPart part) { return 100.0 * (job[part] / job.seconds()); };
-  Phrase text;
-  if (job.longer_share.value_or(0.0) > 0.0) {
-    const double percent = 100.0 * *job.longer_share;
-    text =
-        job.drops_longer
-            ? phrase("{:.1f} % of the samples are longer than the sequence and left out; ", percent)
-            : phrase("{:.1f} % of the samples are longer than the sequence and cut; ", percent);
+  constexpr double kShown = 0.05;  // in percent
+  std::vector<Phrase> parts;
+  for (std::size_t i = 0; i < job.parts.size(); ++i) {
+    const double percent = 100.0 * (job.parts[i] / job.seconds());
+    if (percent < kShown) continue;
+    parts.push_back(phrase("{:.1f} % {}", percent, Phrase(kJobPartWords[i])));
   }
-  return text.append(
-      phrase("of its time {:.1f} % steps, {:.1f} % padding, {:.1f} % dataloader, {:.1f} % logging, "
-             "{:.1f} % saving, {:.1f} % evaluation",
-             share(JobPart::steps),
-             share(JobPart::padding),
-             share(JobPart::dataloader),
-             share(JobPart::logging),
-             share(JobPart::saving),
-             share(JobPart::evaluation)));
+  const Phrase time = phrase_list(parts);
+  if (job.longer_share.value_or(0.0) <= 0.0) return phrase("of its time {}", time);
+  const double percent = 100.0 * *job.longer_share;
+  return job.drops_longer
+             ? phrase(
+                   "{:.1f} % of the samples are longer than the sequence and left out; of its "
+                   "time {}",
+                   percent,
+                   time)
+             : phrase(
+                   "{:.1f} % of the samples are longer than the sequence and cut; of its time {}",
+                   percent,
+                   time);
 }
 
 }  // namespace

@@ -85,6 +85,7 @@ constexpr std::array kNumbers = {
     NumberField{ScenarioKey::fsdp_version, &Said1::fsdp_version},
     NumberField{ScenarioKey::omp_num_threads, &Said1::omp_num_threads},
     NumberField{ScenarioKey::dataloader_num_workers, &Said1::dataloader_num_workers},
+    NumberField{ScenarioKey::mtbf, &Said1::mtbf},
     NumberField{ScenarioKey::pipeline_parallel, &Said1::pipeline_parallel},
     NumberField{ScenarioKey::tensor_parallel, &Said1::tensor_parallel},
     NumberField{ScenarioKey::sequence_parallel, &Said1::sequence_parallel},

@@ -124,6 +124,7 @@ struct Scenario {
   std::optional<std::string> eval_steps{};
   std::optional<std::string> logging_steps{};
   std::optional<std::int64_t> dataloader_num_workers{};
+  std::optional<std::int64_t> mtbf{};              // hours between failures of one node
   std::optional<std::string> deepspeed_version{};  // "0.19.6"
   std::optional<std::string> torch_version{};
   std::optional<std::string> transformers_version{};

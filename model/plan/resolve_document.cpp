@@ -54,6 +54,7 @@ void add_loop(const TrainingLoop& loop, Json& workload) {
   if (loop.evaluate) workload["eval_steps"] = to_string(*loop.evaluate);
   if (loop.log) workload["logging_steps"] = to_string(*loop.log);
   if (loop.dataloader_workers) workload["dataloader_num_workers"] = *loop.dataloader_workers;
+  if (loop.mtbf) workload["mtbf"] = *loop.mtbf;
 }
 
 Json workload_json(const Workload& workload) {

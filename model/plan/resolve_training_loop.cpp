@@ -1,4 +1,4 @@
-// `save_steps`, `eval_steps`, `logging_steps` and `dataloader_num_workers` of a scenario.
+// `save_steps`, `eval_steps`, `logging_steps`, `dataloader_num_workers` and `mtbf` of a scenario.
 // Source of the defaults: transformers 5.17 training_args.py (save_steps 500, logging_steps 500,
 // eval_strategy no, dataloader_num_workers 0; the same since 4.40).
 
@@ -31,9 +31,13 @@ void resolve_training_loop(Resolver& r) {
   loop.evaluate = read(r, ScenarioKey::eval_steps);
   loop.log = read(r, ScenarioKey::logging_steps);
   loop.dataloader_workers = r.integer(ScenarioKey::dataloader_num_workers);
+  loop.mtbf = r.integer(ScenarioKey::mtbf);
   const bool is_trainer = r.plan.workload.frontend == Frontend::hf_trainer;
   const bool has_samples = r.plan.workload.dataset && r.plan.workload.dataset->samples > 0;
-  if (!has_samples) return;
+  if (!has_samples) {
+    if (loop.mtbf) r.warn("mtbf: how many samples a run has is not said, so it is not counted");
+    return;
+  }
   if (loop.evaluate && loop.evaluate->unit != Every::Unit::never && r.plan.evaluation == nullptr) {
     r.warn("eval_steps: what is evaluated is not said, so it is not counted (--evaluation)");
   }

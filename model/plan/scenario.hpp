@@ -69,6 +69,7 @@ enum class ScenarioKey {
   eval_steps,
   logging_steps,
   dataloader_num_workers,
+  mtbf,
   deepspeed_version,
   torch_version,
   transformers_version,

@@ -1,5 +1,5 @@
 // What a training loop does beside its steps, and how often (docs/contract.md section 1:
-// `save_steps`, `eval_steps`, `logging_steps`, `dataloader_num_workers`).
+// `save_steps`, `eval_steps`, `logging_steps`, `dataloader_num_workers`, `mtbf`).
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ struct TrainingLoop {
   std::optional<Every> evaluate;
   std::optional<Every> log;
   std::optional<std::int64_t> dataloader_workers;
+  std::optional<std::int64_t> mtbf;  // hours between failures of one node, in the mean
 };
 
 // How often that happens in a run. The Trainer saves and evaluates after the last step, too, where

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "model/plan/trainer.hpp"
@@ -157,6 +158,68 @@ void add_evaluation(const Plan& plan,
       inference_seconds(evaluation_plan(plan)) * (evaluations * static_cast<double>(batches));
 }
 
+// --- [J4] failures
+
+// How long `work` takes where failures come at random, one in `mean` on the average, with a
+// checkpoint after each `interval` of work: infinite where so much work is hardly ever done.
+double seconds_with_failures(double work, double interval, double checkpoint, double mean) {
+  constexpr double kHardlyEver = 50.0;
+  const double between = (interval + checkpoint) / mean;
+  if (between > kHardlyEver) return std::numeric_limits<double>::infinity();
+  return mean * std::exp(checkpoint / mean) * std::expm1(between) * work / interval;
+}
+
+// The interval with which least is lost.
+double best_interval(double checkpoint, double mean) {
+  if (checkpoint >= 2.0 * mean) return mean;
+  const double ratio = checkpoint / (2.0 * mean);
+  return std::sqrt(2.0 * checkpoint * mean) * (1.0 + std::sqrt(ratio) / 3.0 + ratio / 9.0) -
+         checkpoint;
+}
+
+void add_failures(const Plan& plan,
+                  double checkpoints,
+                  JobTime& job,
+                  std::vector<Phrase>& sentences) {
+  constexpr double kSecondsInAnHour = 3600.0;
+  if (!plan.loop.mtbf) return;
+  const double saving = job[JobPart::saving].seconds();
+  if (checkpoints == 0.0 || saving == 0.0) {
+    sentences.emplace_back(
+        "job: failures are not counted, because nothing that is counted saves the run");
+    return;
+  }
+  const double nodes = static_cast<double>(plan.cluster.nodes);
+  const double mean = static_cast<double>(*plan.loop.mtbf) * kSecondsInAnHour / nodes;
+  const double work = job.seconds().seconds() - saving;
+  const double checkpoint = saving / checkpoints;
+  const double now = seconds_with_failures(work, work / checkpoints, checkpoint, mean);
+  const double step = work / static_cast<double>(job.steps);
+  const std::int64_t best_steps =
+      std::clamp<std::int64_t>(std::llround(best_interval(checkpoint, mean) / step), 1, job.steps);
+  const double best =
+      seconds_with_failures(work, static_cast<double>(best_steps) * step, checkpoint, mean);
+  const auto lost = [&](double seconds) { return 100.0 * (1.0 - work / seconds); };
+  if (!std::isfinite(now)) {
+    sentences.push_back(
+        phrase("job: failures are not counted: with one in {:.2g} hours the work between two "
+               "checkpoints is hardly ever done; save_steps {} loses {:.1f} % of the time",
+               mean / kSecondsInAnHour,
+               best_steps,
+               lost(best)));
+    return;
+  }
+  job[JobPart::failures] = Seconds::of(std::max(0.0, now - work - saving));
+  sentences.push_back(phrase(
+      "job: one failure in {:.3g} hours: checkpoints and failures take {:.1f} % of the time, "
+      "with save_steps {} {:.1f} %; work since the last checkpoint is done again, and "
+      "reading one takes as long as saving it",
+      mean / kSecondsInAnHour,
+      lost(now),
+      best_steps,
+      lost(best)));
+}
+
 // `step`: the mean one.
 void add_beside_steps(const Plan& plan,
                       const JobQuestion& question,
@@ -182,6 +245,7 @@ void add_beside_steps(const Plan& plan,
   if (!loop.save) sentences.emplace_back("job: saving is not counted (--save-steps)");
   add_saving(plan, question, often(loop.save), job, sentences);
   add_evaluation(plan, often(loop.evaluate), job, sentences);
+  add_failures(plan, often(loop.save), job, sentences);
   sentences.emplace_back("job: starting up is not counted");
 }
 

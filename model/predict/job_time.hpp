@@ -56,6 +56,13 @@ struct JobQuestion {
 //   logging     log_line_seconds a line
 //   saving      predict_checkpoint().saving a checkpoint: the GPU waits
 //   evaluation  forward passes of the evaluation's samples
+// [J4] Failures, where `mtbf` says how many hours lie between those of one node: with M of all
+// nodes together, a checkpoint d after each interval t of the work W, and d to read it again
+//   M e^(d / M) (e^((t + d) / M) - 1) W / t
+// and the interval that loses least is sqrt(2 d M) (1 + sqrt(d / 2 M) / 3 + d / 18 M) - d, or M
+// where d >= 2 M. Source: Daly, A higher order estimate of the optimum checkpoint interval for
+// restart dumps (Future Generation Computer Systems 22, 2006). New nodes and the start of processes
+// are not counted.
 // Of each the times in the run: times(). What is not known is left out, and said. Sources:
 // transformers 5.17 trainer.py _inner_training_loop, trainer_callback.py DefaultFlowCallback.
 // Without a dataset or samples: nothing. `sentences` gets what was assumed.

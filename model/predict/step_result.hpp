@@ -113,10 +113,11 @@ enum class JobPart {
   dataloader,  // batches that the training process makes itself while its GPU waits
   logging,
   saving,
-  evaluation
+  evaluation,
+  failures  // expected: work done again, checkpoints read again
 };
-inline constexpr EnumNames<JobPart, 6> kJobPartNames{
-    {"steps", "padding", "dataloader", "logging", "saving", "evaluation"}};
+inline constexpr EnumNames<JobPart, 7> kJobPartNames{
+    {"steps", "padding", "dataloader", "logging", "saving", "evaluation", "failures"}};
 
 // A whole run of a dataset.
 struct JobTime {

@@ -109,6 +109,7 @@ class RunFlags(TypedDict, total=False):
     eval_steps: Union[int, float, str]
     logging_steps: Union[int, float, str]
     dataloader_num_workers: int
+    mtbf: int
     """Processes that make batches; 0: the training process."""
     deepspeed: str
     """Release: "0.19.6"."""

@@ -139,6 +139,8 @@ class JobParts(Result):
     logging_seconds: float = 0.0
     saving_seconds: float = 0.0
     evaluation_seconds: float = 0.0
+    failures_seconds: float = 0.0
+    """Expected: work done again and checkpoints read again, where mtbf says how often nodes fail."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "simulator/engines/micro_steps.hpp"
 
 namespace zeroplan::simulator {
 
@@ -158,11 +157,9 @@ void DdpWriter::allocate_buffers(BufferLifetime lifetime) {
 
 StepSections DdpWriter::write_step(bool first) {
   StepSections step;
-  graphs_.begin_step(rank_.first_steps.size());
   const bool rebuilds = rank_.first_steps.size() == 1;
-  step.micro_steps = write_micro_steps(
-      config_.gradient_accumulation_steps, graphs_.distinct(), writer_, [&](int micro_step) {
-        graphs_.select_of_step(micro_step, config_.gradient_accumulation_steps);
+  step.micro_steps = graphs_.write_step(
+      rank_.first_steps.size(), config_.gradient_accumulation_steps, writer_, [&](int micro_step) {
         return write_micro_step(micro_step, rebuilds && micro_step == 0);
       });
   step.optimizer = write_optimizer_step(first);

@@ -6,7 +6,6 @@
 #include "model/implementations/embedded_memory.hpp"
 #include "model/step/generation.hpp"
 #include "simulator/engines/deepspeed_initialisation.hpp"
-#include "simulator/engines/micro_steps.hpp"
 
 namespace zeroplan::simulator {
 namespace {
@@ -131,15 +130,13 @@ RankProgram DeepSpeedWriter::write_steady_step() {
 
 StepSections DeepSpeedWriter::write_step(bool first) {
   StepSections step;
-  graphs_.begin_step(rank_.first_steps.size());
   if (!plan_.stages.empty()) {
     step.micro_steps.push_back({write_pipeline(), 1});
     step.optimizer = write_optimizer_step(first);
     return step;
   }
-  step.micro_steps = write_micro_steps(
-      config_.gradient_accumulation_steps, graphs_.distinct(), writer_, [&](int micro_step) {
-        graphs_.select_of_step(micro_step, config_.gradient_accumulation_steps);
+  step.micro_steps = graphs_.write_step(
+      rank_.first_steps.size(), config_.gradient_accumulation_steps, writer_, [&](int micro_step) {
         return write_micro_step(micro_step);
       });
   step.optimizer = write_optimizer_step(first);

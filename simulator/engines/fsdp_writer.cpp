@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "model/quantization.hpp"
-#include "simulator/engines/micro_steps.hpp"
 
 namespace zeroplan::simulator {
 namespace {
@@ -174,10 +173,8 @@ void FsdpWriter::allocate_buffers(BufferLifetime lifetime) {
 
 StepSections FsdpWriter::write_step(bool first) {
   StepSections step;
-  graphs_.begin_step(rank_.first_steps.size());
-  step.micro_steps = write_micro_steps(
-      config_.gradient_accumulation_steps, graphs_.distinct(), writer_, [&](int micro_step) {
-        graphs_.select_of_step(micro_step, config_.gradient_accumulation_steps);
+  step.micro_steps = graphs_.write_step(
+      rank_.first_steps.size(), config_.gradient_accumulation_steps, writer_, [&](int micro_step) {
         return write_micro_step(micro_step);
       });
   step.optimizer = write_optimizer_step(first);

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "model/step/varied_lengths.hpp"
 #include "simulator/engines/graph_writer.hpp"
+#include "simulator/engines/micro_steps.hpp"
 
 namespace zeroplan::simulator {
 
@@ -36,18 +38,16 @@ class GraphWriters {
 
   // The first steps have varied graphs, so many of them.
   std::size_t varied_steps() const { return steps_.size(); }
-  // From here on micro-batches are those of the step of this number, from 0 on.
-  void begin_step(std::size_t number) {
-    step_ = number < steps_.size() ? steps_[number] : Graphs{0, 1};
-  }
-  // Graphs that the micro-batches of the step have in turn.
-  std::size_t distinct() const { return step_.count; }
-  // Which of `accumulation` micro-batches of the step is next; there may be more than graphs.
-  void select_of_step(int micro_step, int accumulation) {
-    const std::size_t last = step_.count - 1;
-    const auto turn =
-        std::min(static_cast<std::size_t>(micro_step), std::max<std::size_t>(last, 1) - 1);
-    go_to(step_.first + (micro_step + 1 == accumulation ? last : turn));
+  // The micro-steps of the step of this number, from 0 on; `write` appends one.
+  std::vector<RepeatedSection> write_step(std::size_t number,
+                                          int accumulation,
+                                          const ProgramWriter& writer,
+                                          const std::function<Section(int)>& write) {
+    const Graphs graphs = number < steps_.size() ? steps_[number] : Graphs{0, 1};
+    return write_micro_steps(accumulation, graphs.count, writer, [&](int micro_step) {
+      go_to(graphs.of(micro_step, accumulation));
+      return write(micro_step);
+    });
   }
 
   void add_tied_parts_on(StreamId stream) {
@@ -58,6 +58,14 @@ class GraphWriters {
   struct Graphs {
     std::size_t first = 0;  // of writers_
     std::size_t count = 1;
+    // Which one a micro-step has: the last one the last, those without one of their own the last
+    // but one.
+    std::size_t of(int micro_step, int accumulation) const {
+      const std::size_t last = count - 1;
+      const std::size_t turn = std::max<std::size_t>(last, 1) - 1;
+      const bool ends = micro_step + 1 == accumulation;
+      return first + (ends ? last : std::min(static_cast<std::size_t>(micro_step), turn));
+    }
   };
 
   void go_to(std::size_t at) {
@@ -71,7 +79,6 @@ class GraphWriters {
   std::size_t alive_ = 1;
   std::size_t at_ = 0;
   std::vector<Graphs> steps_;  // those with varied graphs
-  Graphs step_;
 };
 
 }  // namespace zeroplan::simulator

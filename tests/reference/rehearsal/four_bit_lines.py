@@ -2,7 +2,7 @@
 """Configurations of QLoRA, as lines for scripts/rehearse_matrix.py: four_bit_lines.py > LINES.jsonl
 
 The model of adapters_lines.py with its linear layers in four bits (bitsandbytes, from a checkpoint) on one GPU, under
-DDP and under DeepSpeed's stages 0 to 3, in a loop of one's own and by the Trainer; deeper ones at stage 3. Python needs
+DDP, FSDP1, FSDP2 and DeepSpeed's stages 0 to 3, in a loop of one's own and by the Trainer; deeper ones at stage 3. Python needs
 bitsandbytes.
 """
 import json
@@ -37,6 +37,13 @@ def deep(version, **more):
     return made
 
 
+def sharded(version, **more):
+    """FSDP, whose four-bit weights are stored as bf16 and lie on the GPU before they are sharded."""
+    made = line(version, engine="fsdp", stage=3, ranks=2, double=True, storage="bf16", **more)
+    made["scenario"]["workload"]["load_device"] = "gpu"
+    return made
+
+
 def widened(version, **more):
     """The Trainer with mixed precision, with norms or all that is not in four bits in fp32."""
     return line(version, engine="ddp", ranks=1, double=True, trainer=True, autocast=True, **more)
@@ -53,6 +60,11 @@ def lines():
             yield line(version, stage=stage, ranks=2, double=True, trainer=True, checkpointing="ckr",
                        storage="bf16" if stage == 3 else None)
         yield line(version, stage=3, ranks=2, double=True, trainer=True, checkpointing="ckr")
+        if version == "t211":
+            for checkpointing in ("", "ckn", "ckr"):
+                for fsdp in (1, 2):
+                    yield sharded(version, fsdp=fsdp, checkpointing=checkpointing)
+            yield sharded(version, checkpointing="ckn", micro_batches=3)
         yield widened(version, checkpointing="ckr")
         yield widened(version, checkpointing="ckr", dropout=0.05, upcast="norms")
         yield widened(version, checkpointing="ckr", dropout=0.05, upcast="all")

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <string>
 
 #include "model/plan/scenario_reader.hpp"
@@ -101,7 +102,7 @@ TEST_CASE("rows of a micro-batch that end in padding need a mask, which a row al
 
 namespace {
 
-Plan with(const std::string& workload) {
+Plan with(const std::string& workload, std::int64_t samples = 32'000) {
   const std::string text =
       R"({"model":{"model_type":"llama","hidden_size":256,"num_hidden_layers":2,
           "num_attention_heads":4,"intermediate_size":512,"vocab_size":1000,
@@ -109,8 +110,8 @@ Plan with(const std::string& workload) {
           "gpu":"A100-80G","nvme":{"read_bandwidth":2e9,"write_bandwidth":1e9,
           "capacity_bytes":1e12}},
           "workload":{"sequence_length":2048,"micro_batch_size":4,
-          "dataset":{"samples":32000,"epochs":2})" +
-      workload + "}}";
+          "dataset":{"samples":)" +
+      std::to_string(samples) + R"(,"epochs":2})" + workload + "}}";
   return resolve(parse_scenario(parse_json(text, "s.json").root, "s.json"));
 }
 
@@ -130,6 +131,88 @@ TEST_CASE("how often: steps, a share of all, epochs, never; by steps the Trainer
   CHECK(count(Every::Unit::share, 0.25, true) == 4);
   CHECK(count(Every::Unit::epoch, 0, true) == 3);
   CHECK(count(Every::Unit::never, 0, true) == 0);
+}
+
+namespace {
+
+// A run of `work` seconds, failures played at random: the mean of many.
+double played_with_failures(double work, double interval, double checkpoint, double mean) {
+  constexpr int kRuns = 4000;
+  std::mt19937_64 random(7);
+  std::exponential_distribution<double> failure(1.0 / mean);
+  double all = 0.0;
+  for (int run = 0; run < kRuns; ++run) {
+    for (double done = 0.0; done < work - 1e-6; done += interval) {
+      const double needed = interval + checkpoint;
+      for (double left = failure(random); left < needed; left = failure(random)) {
+        all += left;
+        for (left = failure(random); left < checkpoint; left = failure(random)) all += left;
+        all += checkpoint;  // read again
+      }
+      all += needed;
+    }
+  }
+  return all / kRuns;
+}
+
+struct Failing {
+  JobTime job;
+  std::string sentence;
+};
+
+Failing failing(const std::string& save, int mtbf) {
+  PredictOptions options;
+  options.checkpoint_bandwidth = BytesPerSecond::of(2e5);  // a small model's takes minutes
+  const Plan plan =
+      with(R"(,"save_steps":")" + save + R"(","mtbf":)" + std::to_string(mtbf), 320'000'000);
+  const StepResult result = predict(plan, options);
+  Failing failing{*result.job, ""};
+  for (const Phrase& one : result.assumptions) {
+    if (one.english().find("failure") != std::string::npos) failing.sentence = one.english();
+  }
+  return failing;
+}
+
+}  // namespace
+
+TEST_CASE("what failures cost is what runs with failures at random lose") {
+  for (const char* save : {"0.25", "0.02"}) {
+    CAPTURE(save);
+    constexpr int kHours = 10;
+    const JobTime job = failing(save, kHours).job;
+    const double checkpoints = std::string(save) == "0.25" ? 4.0 : 50.0;
+    const double saving = job[JobPart::saving].seconds();
+    const double work = job.seconds().seconds() - saving - job[JobPart::failures].seconds();
+    const double played =
+        played_with_failures(work, work / checkpoints, saving / checkpoints, kHours * 3600.0);
+    CHECK(job.seconds().seconds() == Approx(played).epsilon(0.03));
+    CHECK(job[JobPart::failures] > Seconds::zero());
+  }
+}
+
+TEST_CASE("the save_steps that is told loses least") {
+  const Failing now = failing("0.25", 10);
+  CAPTURE(now.sentence);
+  const std::string mark = "with save_steps ";
+  const std::size_t at = now.sentence.find(mark);
+  REQUIRE(at != std::string::npos);
+  const double best = std::stod(now.sentence.substr(at + mark.size()));
+  const auto seconds = [](double steps) {
+    return failing(std::to_string(std::llround(steps)), 10).job.seconds();
+  };
+  for (const double factor : {0.5, 0.8, 1.25, 2.0}) {
+    CHECK(seconds(best) < seconds(best * factor) * 1.0005);
+  }
+}
+
+TEST_CASE("failures without checkpoints, or more often than checkpoints, are not counted") {
+  const Failing unsaved = failing("no", 10);
+  CHECK(unsaved.job[JobPart::failures] == Seconds::zero());
+  CHECK(unsaved.sentence.find("nothing that is counted saves") != std::string::npos);
+  const Failing hopeless = failing("0.5", 1);
+  CHECK(hopeless.job[JobPart::failures] == Seconds::zero());
+  CHECK(hopeless.sentence.find("hardly ever done") != std::string::npos);
+  CHECK(job_of("")[JobPart::failures] == Seconds::zero());
 }
 
 TEST_CASE("saving takes what a checkpoint takes, as often as it is written") {
