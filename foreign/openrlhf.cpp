@@ -150,16 +150,11 @@ class OpenrlhfReader {
     say("dtype", "param_dtype", "bf16");
   }
 
-  // Stage 3 holds weights on the host; the file of a whole copy says stage 0, where DeepSpeed
-  // ignores offload_param.
-  Json beside(const char* role, const Json* model, bool offload) {
+  // Where nothing is said it is cut at stage 3 and whole below, as plans have it.
+  static Json beside(const char* role, const Json* model, bool offload) {
     Json one = Json::object({{"role", role}});
     if (model != nullptr) one["model"] = *model;
-    const bool cut = config_.count("stage", 2) == 3;
-    one["placement"] = !cut ? "replicated" : offload ? "cpu" : "sharded";
-    if (offload && !cut) {
-      assume(phrase("{}: offload has no effect below stage 3, where DeepSpeed ignores it", role));
-    }
+    if (offload) one["placement"] = "cpu";
     return one;
   }
 

@@ -300,12 +300,24 @@ void check_vocabulary(Resolver& r, const SaidModel& said, const BesideModel& bes
             "has the same vocabulary");
 }
 
+// Below stage 3 OpenRLHF's file for such a model says stage 0, where DeepSpeed ignores
+// offload_param (utils/deepspeed/deepspeed.py get_ds_eval_config).
+Placement without_ignored_offload(Resolver& r, ModelRole role, Placement placement) {
+  const TrainerSettings* trainer = r.plan.trainer.get();
+  const bool openrlhf = trainer != nullptr && trainer->code == TrainerCode::openrlhf;
+  if (!openrlhf || placement != Placement::cpu || r.plan.engine.stage == 3) return placement;
+  r.assume(phrase("{}: offload has no effect below stage 3, where DeepSpeed ignores it",
+                  name(kModelRoleNames, role)));
+  return Placement::replicated;
+}
+
 BesideModel make_beside(Resolver& r,
                         const SaidModel& said,
                         const std::shared_ptr<const Model>& base) {
   BesideModel beside;
   beside.role = said.role;
   beside.placement = said.placement.value_or(usual_placement(r.plan));
+  beside.placement = without_ignored_offload(r, beside.role, beside.placement);
   if (said.placement) check_placement(r, said, beside.placement);
   if (said.model != nullptr && said.model->is_string()) beside.name = said.model->as_string();
   if (!has_own_weights(beside.placement)) {

@@ -84,15 +84,9 @@ TEST_CASE("what a command takes where nobody says it is assumed by its name") {
   CHECK(said(meaning, ScenarioKey::sequence_length) == "512");
   CHECK(said(meaning, ScenarioKey::activation_checkpointing) == "none");
   CHECK(said(meaning, ScenarioKey::trainer) == R"({"dpo":{"code":"openrlhf"}})");
-  CHECK(said(meaning, ScenarioKey::models) == R"([{"role":"reference","placement":"replicated"}])");
+  CHECK(said(meaning, ScenarioKey::models) == R"([{"role":"reference"}])");
   CHECK(assumes(meaning, "max_len 512"));
   CHECK(assumes(meaning, "zero_stage 2"));
-  // Below stage 3 DeepSpeed ignores offload_param.
-  const foreign::Meaning offloaded =
-      read("deepspeed --module openrlhf.cli.train_dpo --pretrain m --ref_offload");
-  CHECK(said(offloaded, ScenarioKey::models) ==
-        R"([{"role":"reference","placement":"replicated"}])");
-  CHECK(assumes(offloaded, "no effect below stage 3"));
   const foreign::Meaning cut = read(
       "deepspeed --module openrlhf.cli.train_dpo --model.model_name_or_path m --ref.offload "
       "--ref.model_name_or_path m --ds.zero_stage 3");
@@ -109,7 +103,7 @@ TEST_CASE("rewards: who is on the policy's GPUs, and who generates") {
   const foreign::Meaning colocated = read(together + "--advantage_estimator group_norm");
   CHECK(foreign::cluster_of(colocated.processes) == "2x8");
   CHECK(said(colocated, ScenarioKey::sequence_length) == "4096");
-  CHECK(said(colocated, ScenarioKey::models) == R"([{"role":"reference","placement":"sharded"}])");
+  CHECK(said(colocated, ScenarioKey::models) == R"([{"role":"reference"}])");
   CHECK(said(colocated, ScenarioKey::trainer) ==
         R"({"grpo":{"code":"openrlhf","beta":0.001,"completions":8,"completion_length":3072,)"
         R"("generation":"colocated","memory_share":0.6,"sleeps":true,)"
