@@ -116,7 +116,7 @@ class ShellReader {
   // "read -r -d '' NAME <<EOF": the lines up to EOF are the variable's words. False: another
   // command, whose here-document stays what it is.
   bool read_document() {
-    if (text_.substr(at_, 2) != "<<" || text_.substr(at_, 3) == "<<<") return false;
+    if (in_document_ || text_.substr(at_, 2) != "<<" || text_.substr(at_, 3) == "<<<") return false;
     end_word();
     if (command_.words.size() < 2 || command_.words.front().text != "read") return false;
     const std::string name = command_.words.back().text;
@@ -148,6 +148,7 @@ class ShellReader {
   void take_document(const std::string& name, std::string_view body) {
     ShellReader inside(body, known_, file_);
     inside.line_ = line_ + 1;
+    inside.in_document_ = true;
     std::vector<Word>& words = lists_[name] = {};
     for (const Command& command : inside.read().commands) {
       words.insert(words.end(), command.words.begin(), command.words.end());
@@ -348,6 +349,7 @@ class ShellReader {
   int line_ = 1;
   bool in_word_ = false;
   bool quoted_ = false;
+  bool in_document_ = false;  // whose own ones are text
   Word word_;
   Command command_;
   Script script_;

@@ -178,4 +178,8 @@ TEST_CASE("a command that stands in a here-document or in arrays is read at its 
     text += "A" + std::to_string(i) + "=(" + before + " " + before + ")\n";
   }
   CHECK_THROWS_AS(foreign::read_from(files.add("c.sh", text)), InputError);
+  // A document within a document is text, however many there are.
+  std::string documents;
+  for (int i = 0; i < 50'000; ++i) documents += "read a <<E" + std::to_string(i) + "\n";
+  CHECK_THROWS_AS(foreign::read_from(files.add("d.sh", documents)), InputError);
 }
