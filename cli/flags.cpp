@@ -421,8 +421,9 @@ void take_meaning(const foreign::Meaning& meaning, const std::string& path, Argu
   arguments.from_said = foreign::describe(meaning);
   arguments.from_file = path;
   // The tools whose files are written, too.
-  const bool written =
-      meaning.tool != foreign::Tool::accelerate && meaning.tool != foreign::Tool::swift;
+  const bool written = meaning.tool != foreign::Tool::accelerate &&
+                       meaning.tool != foreign::Tool::swift &&
+                       !foreign::has_own_arguments(meaning.tool);
   arguments.from_tool = written ? name(foreign::kToolNames, meaning.tool) : "";
   for (const foreign::Setting& setting : meaning.kept) {
     arguments.from_kept.push_back({setting.name, setting.value});

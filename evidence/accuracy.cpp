@@ -50,6 +50,10 @@ std::string strategy_of(const Plan& plan) {
 }
 
 std::string rehearsed_kind_of(const Plan& plan) {
+  // Loops of their own are no kind of the rehearsals that are kept.
+  if (plan.trainer != nullptr && plan.trainer->by_hand()) {
+    return std::string(name(kTrainerCodeNames, plan.trainer->code));
+  }
   if (plan.trainer != nullptr && plan.trainer->kind != TrainerKind::sft) {
     if (plan.trainer->distils()) return "GKD (TRL)";
     return plan.trainer->kind == TrainerKind::ppo ? "PPO (TRL)" : "DPO, KTO and GRPO (TRL)";

@@ -63,8 +63,9 @@ void add_defaults(Meaning& meaning) {
                        : "OMP_NUM_THREADS 1: accelerate's default for several processes");
   }
   if (processes.expandable_segments) meaning.assume(ScenarioKey::expandable_segments, true, "");
-  if (meaning.native) return;  // batch and precision are the ds_config's
-  freeze_parts(meaning);
+  const bool own = has_own_arguments(meaning.tool);
+  if (meaning.native && !own) return;  // batch and precision are the ds_config's
+  if (!own) freeze_parts(meaning);
   for (const DefaultRow& row : default_rows()) {
     const bool its = is_named_in(row.tools, name(kToolNames, meaning.tool));
     if (its) meaning.assume(row.key, *row.value, std::string(row.says));

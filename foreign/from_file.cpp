@@ -28,6 +28,7 @@ bool has(const Json& document, std::string_view keys) {
 
 // LLaMA-Factory has names that nobody else has.
 Tool tool_of(const Json& document) {
+  if (has(document, "actor_rollout_ref")) return Tool::verl;
   if (has(document, "distributed_type|compute_environment")) return Tool::accelerate;
   if (has(document, "base_model|sequence_len")) return Tool::axolotl;
   if (has(document, "finetuning_type|cutoff_len|template|dataset_dir|stage")) {
@@ -53,7 +54,7 @@ void refuse_other_documents(const Json& document, const std::string& file) {
   const bool known =
       has(document,
           "model_name_or_path|base_model|per_device_train_batch_size|distributed_type|"
-          "compute_environment|output_dir|finetuning_type|micro_batch_size");
+          "compute_environment|output_dir|finetuning_type|micro_batch_size|actor_rollout_ref");
   if (document.is_object() && known && hint.empty()) return;
   throw InputError({file, "", kExpected, described(document), hint});
 }
@@ -146,11 +147,30 @@ void require_few_keys(const Json& document, const std::string& file) {
                     ""});
 }
 
+// verl's sections as names with dots, as its command line has them.
+void add_sections(const std::string& prefix,
+                  const Json& section,
+                  const std::string& file,
+                  Part& part) {
+  for (const auto& [name, value] : section.members()) {
+    if (value.is_object() && !value.members().empty()) {
+      add_sections(prefix + name + ".", value, file, part);
+    } else {
+      part.settings.push_back({prefix + name, value, file, value.line()});
+    }
+  }
+}
+
 Part part_of(const Json& document, const std::string& file) {
   Part part;
   part.tool = tool_of(document);
   if (part.tool == Tool::accelerate) {
     add_accelerate(document, file, part);
+    return part;
+  }
+  if (part.tool == Tool::verl) {
+    add_sections("", document, file, part);
+    take_ray_options(part);
     return part;
   }
   require_few_keys(document, file);
@@ -214,6 +234,9 @@ class Collector {
     const bool trl = !training_.settings.empty() && training_.settings.front().name == "trl";
     if (training_.tool == Tool::trainer && !trl) training_.tool = part.tool;
     training_.settings.insert(training_.settings.end(), part.settings.begin(), part.settings.end());
+    training_.counted.insert(training_.counted.end(), part.counted.begin(), part.counted.end());
+    if (training_.processes.per_node == 0) training_.processes.per_node = part.processes.per_node;
+    if (training_.processes.nodes == 0) training_.processes.nodes = part.processes.nodes;
   }
 
   void read_shell(const std::string& text, const std::string& file) {

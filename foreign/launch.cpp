@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "base/diagnostic.hpp"
+#include "foreign/openrlhf.hpp"
 #include "foreign/processes.hpp"
 #include "foreign/shell.hpp"
 
@@ -32,40 +33,8 @@ bool expands_segments(std::string_view assignment) {
                       assignment.find("expandable_segments:true") != std::string_view::npos);
 }
 
-bool is_flag(const Word& word) {
-  return word.text.size() > 1 && word.text[0] == '-' &&
-         std::isdigit(static_cast<unsigned char>(word.text[1])) == 0;
-}
-
 std::int64_t commas_of(std::string_view text) {
   return static_cast<std::int64_t>(std::count(text.begin(), text.end(), ',')) + 1;
-}
-
-// --- sbatch
-
-// What a job says, "--nodes=2", "-N 2": as settings whose names are the flags.
-std::vector<Setting> job_settings(const std::vector<Word>& words, const std::string& file) {
-  std::vector<Setting> settings;
-  const auto add = [&](const std::string& flag, const std::string& value, int line) {
-    settings.push_back({flag, Json(value), file, line});
-  };
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string& word = words[i].text;
-    const int line = words[i].line;
-    if (!is_flag(words[i])) continue;
-    const std::size_t equals = word.find('=');
-    const bool one_letter = word[1] != '-';
-    if (equals != std::string::npos) {
-      add(word.substr(0, equals), word.substr(equals + 1), line);
-    } else if (one_letter && word.size() > 2) {
-      add(word.substr(0, 2), word.substr(2), line);
-    } else if (i + 1 < words.size() && !is_flag(words[i + 1])) {
-      add(word, words[i + 1].text, line);
-    } else {
-      add(word, "", line);
-    }
-  }
-  return settings;
 }
 
 bool is_assignment(const Word& word) {
@@ -187,6 +156,7 @@ class CommandReader {
     constexpr std::string_view kWrappers = "srun|nohup|exec|time|env|uv|run|poetry|singularity";
     while (at_ < words_.size()) {
       const std::string program = base_name(words_[at_].text);
+      if (program == "ray" && skip_ray()) continue;
       if (!is_named_in(kWrappers, program)) return;
       ++at_;
       const std::size_t begin = at_;
@@ -200,6 +170,17 @@ class CommandReader {
       if (slurm) read_job(job_settings(options, file_), part_);
       read_environment();
     }
+  }
+
+  // `ray job submit --address=... -- COMMAND`.
+  bool skip_ray() {
+    const auto from = words_.begin() + static_cast<std::ptrdiff_t>(at_);
+    const auto dashes =
+        std::find_if(from, words_.end(), [](const Word& word) { return word.text == "--"; });
+    if (dashes == words_.end()) return false;
+    at_ = static_cast<std::size_t>(dashes - words_.begin()) + 1;
+    read_environment();
+    return true;
   }
 
   // "-p main": a word behind an option of srun is its value, unless it starts something.
@@ -347,9 +328,17 @@ class CommandReader {
     if (script == "train.py" && words_[at_].text.find("llamafactory") != std::string::npos) {
       part_.tool = Tool::llama_factory;
     }
-    keep("script", Json(words_[at_].text), words_[at_]);
+    const std::string openrlhf = command_of_openrlhf(words_[at_].text);
+    if (words_[at_].text == "verl.trainer.main_ppo") part_.tool = Tool::verl;
+    if (openrlhf.empty()) {
+      keep("script", Json(words_[at_].text), words_[at_]);
+    } else {
+      part_.tool = Tool::openrlhf;
+      keep("openrlhf", Json(openrlhf), words_[at_]);
+    }
     ++at_;
     read_arguments();
+    if (has_own_arguments(part_.tool)) take_ray_options(part_);
     // python prepare.py starts no training.
     return part_.settings.size() > 1 || !part_.files.empty();
   }
@@ -425,10 +414,12 @@ class CommandReader {
       if (!is_flag(word)) {
         const bool document = word.text.ends_with(".yaml") || word.text.ends_with(".yml") ||
                               word.text.ends_with(".json");
-        // `llamafactory-cli train a.yaml learning_rate=1e-5`.
+        // `llamafactory-cli train a.yaml learning_rate=1e-5`, Hydra's "+data.seed=1".
         const std::size_t said = word.text.find('=');
-        if (part_.tool == Tool::llama_factory && said != std::string::npos && word.whole) {
-          keep(word.text.substr(0, said), Json(word.text.substr(said + 1)), word);
+        const bool overrides = part_.tool == Tool::llama_factory || part_.tool == Tool::verl;
+        const std::size_t name = std::min(word.text.find_first_not_of('+'), said);
+        if (overrides && said != std::string::npos && word.whole) {
+          keep(word.text.substr(name, said - name), Json(word.text.substr(said + 1)), word);
         } else if (document) {
           part_.files.push_back({"file", Json(word.text), file_, word.line});
         } else {

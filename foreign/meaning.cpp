@@ -11,6 +11,7 @@
 #include "base/diagnostic.hpp"
 #include "foreign/adapters.hpp"
 #include "foreign/loop_words.hpp"
+#include "foreign/openrlhf.hpp"
 #include "foreign/processes.hpp"
 #include "foreign/setting_table.hpp"
 #include "foreign/sharding.hpp"
@@ -18,6 +19,7 @@
 #include "foreign/taken.hpp"
 #include "foreign/trainer_meaning.hpp"
 #include "foreign/unplanned.hpp"
+#include "foreign/verl.hpp"
 #include "foreign/weight_words.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/plan/software_sets.hpp"
@@ -35,6 +37,10 @@ class MeaningReader {
 
   void read() {
     for (const Setting& setting : part_.settings) file(setting, became(setting));
+    const Setting* of_openrlhf = openrlhf();
+    const bool of_verl = part_.tool == Tool::verl && !part_.settings.empty();
+    if (of_openrlhf != nullptr) prepare_openrlhf(text_of(of_openrlhf->value), parts_);
+    if (of_verl) prepare_verl(parts_);
     finish_adapters(part_.tool, parts_[ScenarioKey::method], meaning_);
     sharding_.finish(meaning_);
     loop_.finish(part_.tool, meaning_);
@@ -43,11 +49,20 @@ class MeaningReader {
     weights_.finish(trl_);
     finish_later();
     finish_trainer();
+    if (of_openrlhf != nullptr) finish_openrlhf(*of_openrlhf, parts_, meaning_);
+    if (of_verl) finish_verl(part_.settings.front(), parts_, meaning_);
     finish_tool();
   }
 
  private:
+  // The command of it that runs; null where another tool does.
+  const Setting* openrlhf() const {
+    const bool its = part_.tool == Tool::openrlhf && !part_.settings.empty();
+    return its ? &part_.settings.front() : nullptr;
+  }
+
   Became became(const Setting& setting) {
+    if (setting.name == "openrlhf") refuse_other_command(setting);
     refuse_unplanned(setting, part_.tool);
     if (says_nothing(setting.value)) return {Use::unused};
     const auto [first, fresh] = first_.emplace(setting.name, &setting);
@@ -61,11 +76,10 @@ class MeaningReader {
     const bool teaches = setting.name == "teacher_model_name_or_path";
     if (trainer_.read(setting)) return {Use::taken, teaches ? "--teacher" : "--trainer"};
     if (teaches) refuse(setting, "a teacher of another trainer than TRL's GKDTrainer");
-    if (setting.name == "script" || setting.name == "trl" || setting.name == "swift") {
-      return {Use::taken};
-    }
+    if (is_named_in("script|trl|swift|openrlhf", setting.name)) return {Use::taken};
     const SettingRow* row = row_of(setting);
-    if (row == nullptr) return {changes_nothing(setting.name) ? Use::unused : Use::unknown};
+    if (row == nullptr)
+      return {changes_nothing(setting.name, part_.tool) ? Use::unused : Use::unknown};
     if (loop_.read(*row, setting)) return {Use::later};
     return apply(*row, setting);
   }
@@ -113,7 +127,7 @@ class MeaningReader {
       if (is_named_in(used, plain)) continue;
       const int line = member.line() > 0 ? member.line() : section.line;
       const Setting one{section.name + "." + name, member, section.file, line};
-      file(one, {changes_nothing(one.name) ? Use::unused : Use::unknown});
+      file(one, {changes_nothing(one.name, part_.tool) ? Use::unused : Use::unknown});
     }
   }
 

@@ -34,6 +34,30 @@ std::int64_t slurm_memory(const std::string& text, std::int64_t times) {
 
 }  // namespace
 
+std::vector<Setting> job_settings(const std::vector<Word>& words, const std::string& file) {
+  std::vector<Setting> settings;
+  const auto add = [&](const std::string& flag, const std::string& value, int line) {
+    settings.push_back({flag, Json(value), file, line});
+  };
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i].text;
+    const int line = words[i].line;
+    if (!is_flag(words[i])) continue;
+    const std::size_t equals = word.find('=');
+    const bool one_letter = word[1] != '-';
+    if (equals != std::string::npos) {
+      add(word.substr(0, equals), word.substr(equals + 1), line);
+    } else if (one_letter && word.size() > 2) {
+      add(word.substr(0, 2), word.substr(2), line);
+    } else if (i + 1 < words.size() && !is_flag(words[i + 1])) {
+      add(word, words[i + 1].text, line);
+    } else {
+      add(word, "", line);
+    }
+  }
+  return settings;
+}
+
 void leave_unread(const std::string& what, const std::string& file, int line, Part& part) {
   part.unread.emplace_back(file + ":" + std::to_string(line) + ": " + what);
 }
@@ -95,6 +119,19 @@ std::map<std::string, std::string> environment_of(const Processes& processes) {
   say({"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}, processes.nodes);
   say({"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"}, processes.per_node);
   return known;
+}
+
+void take_ray_options(Part& part) {
+  constexpr std::string_view kNodes = "actor.num_nodes|actor_num_nodes|trainer.nnodes";
+  constexpr std::string_view kGpus =
+      "actor.num_gpus_per_node|actor_num_gpus_per_node|trainer.n_gpus_per_node";
+  std::erase_if(part.settings, [&](const Setting& setting) {
+    const bool nodes = is_named_in(kNodes, setting.name);
+    if (!nodes && !is_named_in(kGpus, setting.name)) return false;
+    (nodes ? part.processes.nodes : part.processes.per_node) = count_of(setting.value);
+    part.counted.push_back(setting);
+    return true;
+  });
 }
 
 void add_processes(const Part& part, Meaning& meaning) {

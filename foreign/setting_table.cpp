@@ -1,6 +1,7 @@
 #include "foreign/setting_table.hpp"
 
 #include <charconv>
+#include <deque>
 #include <map>
 #include <string>
 #include <utility>
@@ -36,6 +37,8 @@ class Table {
     }
     for (const SettingRow& row : rows) {
       first_name(row.names, [&](std::string_view name) {
+        if (!row.under.empty())
+          name = whole_.emplace_back(std::string(row.under) + std::string(name));
         const bool is_new = by_name.emplace(std::pair(name, row.tool), &row).second;
         ZP_CHECK(is_new, kPath + (" has twice " + std::string(name)));
         return false;
@@ -74,6 +77,7 @@ class Table {
     };
     SettingRow row;
     row.names = text("names");
+    row.under = text("under");
     row.tool = choice(object, "tool", kToolNames);
     row.is = text("is");
     const std::size_t dot = row.is.find('.');
@@ -93,6 +97,7 @@ class Table {
     return row;
   }
 
+  std::deque<std::string> whole_;  // names with what they stand under
   Json document_ = parse_json(embedded_file(kPath), kPath).root;
 
  public:
@@ -149,7 +154,12 @@ std::span<const DefaultRow> default_rows() { return table().defaults; }
 const SettingRow* find_row(std::string_view name, Tool tool) {
   const auto& rows = table().by_name;
   auto found = rows.find({name, tool});
-  if (found == rows.end()) found = rows.find({name, std::nullopt});
+  if (found == rows.end() && !has_own_arguments(tool)) found = rows.find({name, std::nullopt});
+  // "critic.*": everything of a section. Hydra itself stops at a name that it does not have.
+  for (std::size_t dot = name.rfind('.'); found == rows.end() && dot != std::string_view::npos;
+       dot = dot == 0 ? std::string_view::npos : name.rfind('.', dot - 1)) {
+    found = rows.find({std::string(name.substr(0, dot + 1)) + "*", tool});
+  }
   return found == rows.end() ? nullptr : found->second;
 }
 

@@ -56,6 +56,7 @@ enum class ValueType { any, flag, count, number, share, positive, names, joined 
 
 struct SettingRow {
   std::string_view names;    // "cutoff_len|max_length"; of a section's member "section.member"
+  std::string_view under;    // "actor_rollout_ref.model.": stands before each of the names
   std::optional<Tool> tool;  // it means that with this one alone
   std::string_view is;       // "sequence_length", "method.rank"; empty: nothing of the scenario
   std::optional<ScenarioKey> key;  // of the scenario, where `is` begins with one

@@ -45,7 +45,7 @@ std::vector<std::string> names_in(const Json& value) {
   if (!value.is_string()) return names;
   std::string name;
   for (const char c : value.as_string() + ",") {
-    if (c != ',' && c != ' ') {
+    if (c != ',' && c != ' ' && c != '[' && c != ']') {
       name += c;
     } else if (!name.empty()) {
       names.push_back(name);

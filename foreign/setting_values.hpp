@@ -19,7 +19,7 @@ bool is_on(const Json& value);
 bool is_switched_off(const Json& value);
 bool says_nothing(const Json& value);
 
-// Names of modules: a list, "q_proj,v_proj", "q_proj v_proj".
+// Names of modules: a list, "q_proj,v_proj", "q_proj v_proj", "[q_proj,v_proj]".
 std::vector<std::string> names_in(const Json& value);
 
 }  // namespace zeroplan::foreign

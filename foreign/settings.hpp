@@ -38,9 +38,13 @@ struct Processes {
 };
 
 // The tools whose files and commands are known.
-enum class Tool { trainer, llama_factory, axolotl, accelerate, swift };
-inline constexpr EnumNames<Tool, 5> kToolNames{
-    {"trainer", "llama-factory", "axolotl", "accelerate", "swift"}};
+enum class Tool { trainer, llama_factory, axolotl, accelerate, swift, openrlhf, verl };
+inline constexpr EnumNames<Tool, 7> kToolNames{
+    {"trainer", "llama-factory", "axolotl", "accelerate", "swift", "openrlhf", "verl"}};
+// Their arguments are all in rows of their own: what others have is unknown to them.
+inline constexpr bool has_own_arguments(Tool tool) {
+  return tool == Tool::openrlhf || tool == Tool::verl;
+}
 
 // Settings of one tool, and other files that it reads.
 struct Part {

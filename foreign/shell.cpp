@@ -59,7 +59,7 @@ class ShellReader {
       ++line_;
       end_word();
     } else if (c == '\n') {
-      end_command();
+      array_.empty() ? end_command() : end_word();
       ++at_;
       ++line_;
     } else if (c == ' ' || c == '\t' || c == '\r') {
@@ -67,11 +67,15 @@ class ShellReader {
       ++at_;
     } else if (c == '#' && !in_word_) {
       read_comment();
+    } else if (c == '(' && begins_array()) {
+      begin_array();
+    } else if (c == ')' && !array_.empty()) {
+      end_array();
     } else if (c == ';' || c == '&' || c == '|' || c == '(' || c == ')') {
       end_command();
       ++at_;
     } else if (c == '<' || c == '>') {
-      skip_redirection();
+      if (!read_document()) skip_redirection();
     } else {
       begin_word();
       read_part();
@@ -88,6 +92,67 @@ class ShellReader {
     while (now() == ' ' || now() == '\t') ++at_;
     constexpr std::string_view kEnds = " \t\r\n;&|()<>";
     while (at_ < text_.size() && kEnds.find(now()) == std::string_view::npos) ++at_;
+  }
+
+  // "NAME=(": words until the bracket that closes it, lines' ends and comments between them.
+  bool begins_array() const {
+    return in_word_ && array_.empty() && word_.whole && word_.text.ends_with('=') &&
+           assigned_name(word_.text) + 1 == word_.text.size();
+  }
+  void begin_array() {
+    array_ = word_.text.substr(0, word_.text.size() - 1);
+    in_word_ = false;
+    command_ = {};
+    ++at_;
+  }
+  void end_array() {
+    end_word();
+    lists_[array_] = std::move(command_.words);
+    array_.clear();
+    command_ = {};
+    ++at_;
+  }
+
+  // "read -r -d '' NAME <<EOF": the lines up to EOF are the variable's words. False: another
+  // command, whose here-document stays what it is.
+  bool read_document() {
+    if (in_document_ || text_.substr(at_, 2) != "<<" || text_.substr(at_, 3) == "<<<") return false;
+    end_word();
+    if (command_.words.size() < 2 || command_.words.front().text != "read") return false;
+    const std::string name = command_.words.back().text;
+    if (!std::all_of(name.begin(), name.end(), is_name)) return false;
+    const std::size_t line_end = text_.find('\n', at_);
+    if (line_end == std::string_view::npos) return false;
+    std::string mark;
+    for (const char c : text_.substr(at_ + 2, line_end - at_ - 2)) {
+      if (is_name(c)) mark += c;
+    }
+    const std::size_t begin = line_end + 1;
+    std::size_t at = begin;
+    while (at < text_.size()) {
+      const std::size_t end = std::min(text_.find('\n', at), text_.size());
+      std::string_view line = text_.substr(at, end - at);
+      line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+      if (line == mark) break;
+      at = std::min(end + 1, text_.size());
+    }
+    take_document(name, text_.substr(begin, at - begin));
+    line_ += static_cast<int>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(at_),
+                                         text_.begin() + static_cast<std::ptrdiff_t>(at),
+                                         '\n'));
+    at_ = std::min(text_.find('\n', at), text_.size());
+    command_ = {};
+    return true;
+  }
+
+  void take_document(const std::string& name, std::string_view body) {
+    ShellReader inside(body, known_, file_);
+    inside.line_ = line_ + 1;
+    inside.in_document_ = true;
+    std::vector<Word>& words = lists_[name] = {};
+    for (const Command& command : inside.read().commands) {
+      words.insert(words.end(), command.words.begin(), command.words.end());
+    }
   }
 
   void begin_word() {
@@ -164,16 +229,30 @@ class ShellReader {
     return text_.size();
   }
 
+  // What variables come to is bounded, however often they name each other.
+  void count_expanded(std::int64_t bytes) {
+    expanded_ += bytes;
+    if (expanded_ <= kMostText) return;
+    throw InputError({file_,
+                      "line " + std::to_string(line_),
+                      phrase("variables of at most {} bytes together", kMostText),
+                      "more",
+                      ""});
+  }
+
+  // The words of an array or of a document, each with its own line.
+  void put_list(const std::vector<Word>& words) {
+    if (in_word_ && word_.text.empty()) in_word_ = false;
+    end_word();
+    for (const Word& word : words) {
+      count_expanded(std::ssize(word.text) + 1);
+      command_.words.push_back(word);
+    }
+  }
+
   // A value without quotes around it becomes as many words as it has.
   void put(std::string_view value) {
-    expanded_ += std::ssize(value);
-    if (expanded_ > kMostText) {
-      throw InputError({file_,
-                        "line " + std::to_string(line_),
-                        phrase("variables of at most {} bytes together", kMostText),
-                        "more",
-                        ""});
-    }
+    count_expanded(std::ssize(value));
     for (const char c : value) {
       const bool blank = std::isspace(static_cast<unsigned char>(c)) != 0;
       if (blank && !quoted_) {
@@ -190,7 +269,13 @@ class ShellReader {
     const std::size_t mark = inside.find(":-");
     const std::string name(inside.substr(0, mark));
     const auto found = known_.find(name);
-    if (found != known_.end()) {
+    const std::size_t bracket = inside.find('[');
+    const bool all = bracket != std::string_view::npos &&
+                     (inside.substr(bracket) == "[@]" || inside.substr(bracket) == "[*]");
+    const auto list = lists_.find(all ? name.substr(0, bracket) : name);
+    if (list != lists_.end()) {
+      put_list(list->second);
+    } else if (found != known_.end()) {
       put(found->second);
     } else if (mark != std::string_view::npos) {
       word_.text += inside.substr(mark + 2);
@@ -257,17 +342,25 @@ class ShellReader {
   std::string_view text_;
   std::map<std::string, std::string> known_;
   const std::string& file_;
-  std::int64_t expanded_ = 0;  // bytes
+  std::map<std::string, std::vector<Word>> lists_;  // arrays, and what `read` took
+  std::string array_;                               // whose words are read now
+  std::int64_t expanded_ = 0;                       // bytes
   std::size_t at_ = 0;
   int line_ = 1;
   bool in_word_ = false;
   bool quoted_ = false;
+  bool in_document_ = false;  // whose own ones are text
   Word word_;
   Command command_;
   Script script_;
 };
 
 }  // namespace
+
+bool is_flag(const Word& word) {
+  return word.text.size() > 1 && word.text[0] == '-' &&
+         std::isdigit(static_cast<unsigned char>(word.text[1])) == 0;
+}
 
 Script read_script(std::string_view text,
                    std::map<std::string, std::string> known,

@@ -14,6 +14,9 @@ struct Word {
   bool whole = true;  // false: an expansion that nobody could follow is in it
 };
 
+// "--seq", "-N", and no "-1".
+bool is_flag(const Word& word);
+
 struct Command {
   std::vector<Word> words;
 };
@@ -25,8 +28,9 @@ struct Script {
 
 // Splits quotes, continued lines, ";", "&&", "|", comments; follows assignments of the file itself
 // ("N=8", "${N}", "${N:-8}", "export N=8") and what `known` says of the environment (SLURM_NNODES).
-// Nothing is run: substitutions of commands, loops' variables and here-documents stay what they
-// are, and their words are not whole.
+// Arrays ("A=(--x 1)", "${A[@]}") and what `read -d '' NAME <<EOF` takes are as many words.
+// Nothing is run: substitutions of commands, loops' variables and other here-documents stay what
+// they are, and their words are not whole.
 // Throws InputError, naming `file`, where the values of variables come to more than a file may
 // have.
 Script read_script(std::string_view text,

@@ -62,7 +62,11 @@ void refuse_unplanned(const Setting& setting, Tool tool) {
   }
 }
 
-bool changes_nothing(std::string_view name) {
+bool changes_nothing(std::string_view name, Tool tool) {
+  if (has_own_arguments(tool)) {
+    const SettingRow* own = find_row(name, tool);
+    return own != nullptr && !own->key;
+  }
   // A member of a section; FSDP's have a prefix in some tools' files.
   if (const std::size_t dot = name.rfind('.'); dot != std::string_view::npos) {
     name.remove_prefix(dot + 1);

@@ -18,6 +18,6 @@ void refuse_unplanned(const Setting& setting, Tool tool);
 
 // Whether a name is a known one of these tools that memory and time of a step do not depend on:
 // paths, learning rates, logging, the data's contents.
-bool changes_nothing(std::string_view name);
+bool changes_nothing(std::string_view name, Tool tool);
 
 }  // namespace zeroplan::foreign

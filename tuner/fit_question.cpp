@@ -137,7 +137,8 @@ AskedStrategy ask_strategy(const Question& question,
                              : strategy_config(strategy,
                                                question.base.get(),
                                                *question.prepared.model,
-                                               optimizer_of(question.scenario));
+                                               optimizer_of(question.scenario),
+                                               frontend_of(question.scenario));
   drop_batch(config);
   Prepared prepared = question.prepared;
   prepared.ds_config = std::make_shared<const DsConfig>(std::move(config));

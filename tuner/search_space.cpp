@@ -233,8 +233,8 @@ void SearchSpace::add_strategy(const Strategy& strategy, const SearchRequest& re
 }
 
 DsConfig SearchSpace::config_of(const Strategy& strategy, const std::vector<Axis>& axes) const {
-  DsConfig config =
-      strategy_config(strategy, base_ ? &*base_ : nullptr, *prepared_.model, optimizer_);
+  DsConfig config = strategy_config(
+      strategy, base_ ? &*base_ : nullptr, *prepared_.model, optimizer_, frontend_of(scenario_));
   for (const Axis& axis : axes) config.set(axis.knob, axis.values.front());
   for (const Knob knob : {Knob::train_batch_size,
                           Knob::train_micro_batch_size_per_gpu,

@@ -7,6 +7,7 @@
 #include "base/check.hpp"
 #include "base/diagnostic.hpp"
 #include "model/engine/fetch_coordinator.hpp"
+#include "model/plan/frontend_hf.hpp"
 
 namespace zeroplan::tuner {
 namespace {
@@ -360,14 +361,23 @@ std::int64_t least_stage(const Scenario& scenario) {
 DsConfig strategy_config(const Strategy& strategy,
                          const DsConfig* base,
                          const Model& model,
-                         std::optional<OptimizerName> optimizer) {
+                         std::optional<OptimizerName> optimizer,
+                         Frontend frontend) {
   const bool for_torch = is_torch_engine(strategy.engine);
   DsConfig config = base != nullptr ? *base : for_torch ? DsConfig() : small_config(optimizer);
   config.set(Knob::zero_stage, std::int64_t{strategy.stage});
   if (base == nullptr && !for_torch) add_bucket_defaults(strategy, model, config);
+  if (base == nullptr && frontend == Frontend::native) fill_sizes(config, model.shape.hidden);
   clear_offload(config);
   set_offload(strategy, model, SwapFolders(base), config);
   return config;
+}
+
+Frontend frontend_of(const Scenario& scenario) {
+  const ExplicitValue* said = scenario.find(ScenarioKey::frontend);
+  const bool native =
+      said != nullptr && said->value == Json(name(kFrontendNames, Frontend::native));
+  return native ? Frontend::native : Frontend::hf_trainer;
 }
 
 int non_default_knobs(const DsConfig& config) {

@@ -86,7 +86,10 @@ std::int64_t largest_parameter(const Model& model);
 DsConfig strategy_config(const Strategy& strategy,
                          const DsConfig* base,
                          const Model& model,
-                         std::optional<OptimizerName> optimizer = OptimizerName::adamw);
+                         std::optional<OptimizerName> optimizer = OptimizerName::adamw,
+                         Frontend frontend = Frontend::hf_trainer);
+// Who reads it, as the scenario says.
+Frontend frontend_of(const Scenario& scenario);
 
 // How many knobs differ from what a file with only a stage would mean: the simpler configuration
 // wins ties.

@@ -43,15 +43,17 @@ struct StagePlace {
 // A trainer's loss reads tensors that it makes of hidden states: log-probabilities of tokens, for
 // preferences and rewards; all logits, for distillation.
 enum class TokenScores {
-  none,       // the model's own loss
-  whole,      // logits, log_softmax of all of them, one number a token
-  rows,       // the same row by row of the batch
-  kernel,     // logits, one kernel
-  chunks,     // tiles of logits, never all of them
-  wide,       // all logits in fp32, log_softmax of all of them (LLaMA-Factory)
-  values,     // one number a token of a head of its own: models of values and rewards
-  logits,     // all logits, which are the output: a teacher
-  divergence  // of all logits from a teacher's
+  none,             // the model's own loss
+  whole,            // logits, log_softmax of all of them, one number a token
+  rows,             // the same row by row of the batch
+  kernel,           // logits, one kernel
+  chunks,           // tiles of logits, never all of them
+  wide,             // all logits in fp32, log_softmax of all of them (LLaMA-Factory)
+  wide_kernel,      // all logits in fp32, one kernel over them (OpenRLHF)
+  kernel_in_place,  // logits divided in place, a kernel whose backward writes over them (verl)
+  values,           // one number a token of a head of its own: models of values and rewards
+  logits,           // all logits, which are the output: a teacher
+  divergence        // of all logits from a teacher's
 };
 
 struct ScoreOptions {

@@ -179,11 +179,13 @@ Tensor causal_loss(Tape& t, const Context& c, const CausalHead& head, const Tens
   // LLaMA-Factory asks Liger to leave logits to these trainers (require_logits).
   const TokenScores code = c.options.scores.code;
   const bool distils = code == TokenScores::logits || code == TokenScores::divergence;
-  const bool fused = c.options.fused_loss && code != TokenScores::wide && !distils;
+  const bool all = code == TokenScores::wide || code == TokenScores::wide_kernel ||
+                   code == TokenScores::kernel_in_place;
+  const bool fused = c.options.fused_loss && !all && !distils;
   if (fused) return fused_linear_loss(t, c, head, hidden);
   Tensor kept_hidden = hidden;
   const ScoreOptions& scores = c.options.scores;
-  if (code != TokenScores::none && !distils && !scores.holds_outputs && scores.tokens > 0) {
+  if (code != TokenScores::none && !distils && !all && !scores.holds_outputs && scores.tokens > 0) {
     // logits_to_keep of GRPO: the scored tokens and the one before them
     const std::int64_t positions = std::min(c.sequence, scores.tokens + 1);
     kept_hidden = aten::slice(t, hidden, 1, positions);

@@ -1,4 +1,5 @@
-// The head of a causal model under TRL's trainers: from the hidden states to log-probabilities of
+// The head of a causal model under trainers that score tokens (TRL's, LLaMA-Factory's,
+// OpenRLHF's and verl's): from the hidden states to log-probabilities of
 // tokens, and from them to a loss. N tokens are scored, of T; h hidden, V vocabulary.
 //
 // Sources: TRL's trainer/utils.py (selective_log_softmax, entropy_from_logits, add_fused_lm_head),
@@ -112,8 +113,8 @@ Tensor scores_by_rows(Tape& t, const Tensor& logits) {
 }
 
 // kernels/logprob_entropy.py: reads the logits once, leaves numbers in fp32, saves the logits;
-// backward writes their gradient.
-Tensor scores_by_kernel(Tape& t, const Tensor& logits) {
+// backward writes their gradient, `over` them or in a tensor of its own.
+Tensor scores_by_kernel(Tape& t, const Tensor& logits, bool over = false) {
   const Shape shape = logits.shape().without(-1).as_contiguous();
   const bool trains = t.trains({&logits});
   Tensor saved;
@@ -125,8 +126,8 @@ Tensor scores_by_kernel(Tape& t, const Tensor& logits) {
   if (!trains) return out;
   const Tensor saved_sums = t.save(sums);
   const Tensor saved_entropy = t.save(entropy);
-  t.record({&out}, {&logits}, [saved, saved_sums, saved_entropy](Backward& b) {
-    Tensor gradient = b.tape.empty(saved.shape().as_contiguous(), saved.dtype());
+  t.record({&out}, {&logits}, [saved, saved_sums, saved_entropy, over](Backward& b) {
+    Tensor gradient = over ? saved : b.tape.empty(saved.shape().as_contiguous(), saved.dtype());
     b.tape.launch({.name = "logprob_entropy_backward",
                    .kind = OpKind::softmax,
                    .traffic = saved.bytes() * 2});
@@ -211,6 +212,17 @@ Tensor wide_loss(Tape& t, const Context& c, Tensor logits) {
     t.hold(copies);
   }
   return loss;
+}
+
+// OpenRLHF: logits.to(float32) takes the place of the output's 16-bit ones, then FlashAttention's
+// cross entropy of every position, which saves them and the sums, and whose backward writes a
+// gradient of its own. Source: openrlhf/models/actor.py forward, models/utils.py
+// log_probs_from_logits of 0.7 to 0.11; flash_attn/ops/triton/cross_entropy.py.
+Tensor wide_kernel_loss(Tape& t, const Context& c, Tensor logits) {
+  const Tensor wide = aten::to(t, logits, DType::fp32);
+  logits = Tensor();
+  if (c.options.scores.holds_outputs) t.hold(wide);
+  return loss_of(t, scores_by_kernel(t, wide));
 }
 
 // --- from tiles of logits
@@ -391,6 +403,15 @@ Tensor ppo_loss(Tape& t, const Context& c, const Tensor& logits) {
   return scores.reads_values ? loss_with_values(t, c, numbers) : loss_of(t, numbers);
 }
 
+// verl: the logits of all tokens, in a view that is divided in place by the temperature, and
+// FlashAttention's cross entropy with inplace_backward. Source: workers/actor/dp_actor.py
+// _forward_micro_batch with use_remove_padding, utils/torch_functional.py logprobs_from_logits.
+Tensor scaled_kernel_loss(Tape& t, const Context& c, Tensor logits) {
+  const Tensor scaled = scaled_in_place(t, logits, c.sequence);
+  logits = Tensor();
+  return loss_of(t, scores_by_kernel(t, scaled, true));
+}
+
 }  // namespace
 
 Tensor score_tokens(Tape& t, const Context& c, const Tensor& hidden) {
@@ -417,6 +438,12 @@ Tensor scored_tiles_loss(Tape& t, const Context& c, const Tensor& hidden, const 
 
 Tensor scored_logits_loss(Tape& t, const Context& c, Tensor logits) {
   if (c.options.scores.code == TokenScores::wide) return wide_loss(t, c, std::move(logits));
+  if (c.options.scores.code == TokenScores::wide_kernel) {
+    return wide_kernel_loss(t, c, std::move(logits));
+  }
+  if (c.options.scores.code == TokenScores::kernel_in_place) {
+    return scaled_kernel_loss(t, c, std::move(logits));
+  }
   if (c.options.scores.scales_logits) return ppo_loss(t, c, logits);
   if (c.options.scores.holds_outputs) t.hold(logits);
   return loss_of(t, scores_of_logits(t, c, logits));

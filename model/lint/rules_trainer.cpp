@@ -35,7 +35,7 @@ void kto_batch(const Run& run, Report& report) {
 // All sequences of a generation are whole groups of completions of one prompt.
 void generation_groups(const Run& run, Report& report) {
   const TrainerSettings* trainer = trainer_of(run);
-  if (trainer == nullptr || trainer->kind != TrainerKind::grpo) return;
+  if (trainer == nullptr || trainer->kind != TrainerKind::grpo || !trainer->by_trl()) return;
   const std::int64_t group = trainer->generation.completions;
   if (group < 2) {
     report.at(Knob::train_micro_batch_size_per_gpu, {text(group)}, 1);
@@ -79,7 +79,7 @@ void optimizer_in_file(const Run& run, Report& report) {
 // the GPU.
 void evaluation_groups(const Run& run, Report& report) {
   const TrainerSettings* trainer = trainer_of(run);
-  if (trainer == nullptr || trainer->kind != TrainerKind::grpo) return;
+  if (trainer == nullptr || trainer->kind != TrainerKind::grpo || !trainer->by_trl()) return;
   if (run.plan->evaluation == nullptr) return;
   const std::int64_t batch = run.plan->evaluation->batch_size;
   const std::int64_t ranks = run.plan->degrees.data;
@@ -101,6 +101,7 @@ void reference_with_adapters(const Run& run, Report& report) {
   const Plan& plan = *run.plan;
   const TrainerSettings* trainer = trainer_of(run);
   if (trainer == nullptr || plan.beside == nullptr || plan.workload.method == Method::full) return;
+  if (!trainer->by_trl()) return;
   const bool own = std::any_of(
       plan.beside->models.begin(), plan.beside->models.end(), [](const BesideModel& model) {
         return model.role == ModelRole::reference && model.placement != Placement::policy_weights;

@@ -17,8 +17,10 @@ bool needs_hidden_size(AutoRule rule) {
          rule == AutoRule::hidden_times_10;
 }
 
-// The two prefetch rules act in stage 3 only; elsewhere DeepSpeed drops the text "auto".
+// The two prefetch rules act in stage 3 only; elsewhere, and in a loop that hands the file to
+// DeepSpeed as it is, DeepSpeed drops the text "auto".
 KnobValue sized_value(AutoRule rule, const TrainerArguments& arguments) {
+  if (!arguments.runs) return Unset{};
   const std::int64_t h = arguments.hidden_size;
   if (rule == AutoRule::hidden_squared) return detail::checked_product(h, h);
   if (arguments.stage != 3) return Unset{};
@@ -91,7 +93,7 @@ std::vector<std::string> fill_auto(DsConfig& config, const TrainerArguments& arg
   std::vector<std::string> unresolved;
   for (const KnobRow& row : knob_rows()) {
     if (!config.is_auto(row.id)) continue;
-    if (needs_hidden_size(row.automatic) && arguments.hidden_size == 0) {
+    if (needs_hidden_size(row.automatic) && arguments.runs && arguments.hidden_size == 0) {
       unresolved.emplace_back(row.pointer);
       config.unset(row.id);
       continue;
@@ -99,6 +101,16 @@ std::vector<std::string> fill_auto(DsConfig& config, const TrainerArguments& arg
     config.set(row.id, fitted(row, value_of(row.automatic, arguments)));
   }
   return unresolved;
+}
+
+void fill_sizes(DsConfig& config, std::int64_t hidden_size) {
+  TrainerArguments arguments;
+  arguments.hidden_size = hidden_size;
+  arguments.stage = static_cast<int>(config.integer(Knob::zero_stage).value_or(0));
+  for (const KnobRow& row : knob_rows()) {
+    if (!config.is_auto(row.id) || !needs_hidden_size(row.automatic)) continue;
+    config.set(row.id, fitted(row, sized_value(row.automatic, arguments)));
+  }
 }
 
 }  // namespace zeroplan

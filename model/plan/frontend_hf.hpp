@@ -19,6 +19,7 @@ namespace zeroplan {
 
 // What the rules depend on.
 struct TrainerArguments {
+  bool runs = true;  // false: a loop of DeepSpeed's own, where sizes that say "auto" are dropped
   std::int64_t micro_batch_size = 1;
   std::int64_t gradient_accumulation_steps = 1;
   std::int64_t data_parallel_ranks = 1;
@@ -34,5 +35,9 @@ struct TrainerArguments {
 // unset. Returns the pointers of keys that stay without a value because hidden_size is 0 (the
 // Trainer raises ValueError there).
 std::vector<std::string> fill_auto(DsConfig& config, const TrainerArguments& arguments);
+
+// Bucket and persistence sizes that say "auto" become the Trainer's numbers, for a file of ours
+// that a loop hands to DeepSpeed as it is.
+void fill_sizes(DsConfig& config, std::int64_t hidden_size);
 
 }  // namespace zeroplan

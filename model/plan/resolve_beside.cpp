@@ -85,7 +85,7 @@ std::vector<SaidModel> read_models(Resolver& r) {
 }
 
 bool needs_reference(const TrainerSettings& trainer) {
-  if (trainer.distils()) return false;
+  if (trainer.distils() || !trainer.has_others()) return false;
   if (trainer.kind == TrainerKind::dpo || trainer.kind == TrainerKind::kto) {
     return !trainer.precompute_reference;
   }
@@ -158,7 +158,9 @@ void add_reference(const Plan& plan, std::vector<SaidModel>& models) {
   if (plan.trainer == nullptr || !needs_reference(*plan.trainer)) return;
   if (has_role(models, ModelRole::reference)) return;
   SaidModel reference;
-  if (plan.workload.method != Method::full) reference.placement = Placement::policy_weights;
+  // OpenRLHF loads one whatever is trained (cli/train_dpo.py, trainer/ray/launcher.py).
+  const bool shares = plan.workload.method != Method::full && !plan.trainer->by_hand();
+  if (shares) reference.placement = Placement::policy_weights;
   models.insert(models.begin(), reference);
 }
 
@@ -298,12 +300,24 @@ void check_vocabulary(Resolver& r, const SaidModel& said, const BesideModel& bes
             "has the same vocabulary");
 }
 
+// Below stage 3 OpenRLHF's file for such a model says stage 0, where DeepSpeed ignores
+// offload_param (utils/deepspeed/deepspeed.py get_ds_eval_config).
+Placement without_ignored_offload(Resolver& r, ModelRole role, Placement placement) {
+  const TrainerSettings* trainer = r.plan.trainer.get();
+  const bool openrlhf = trainer != nullptr && trainer->code == TrainerCode::openrlhf;
+  if (!openrlhf || placement != Placement::cpu || r.plan.engine.stage == 3) return placement;
+  r.assume(phrase("{}: offload has no effect below stage 3, where DeepSpeed ignores it",
+                  name(kModelRoleNames, role)));
+  return Placement::replicated;
+}
+
 BesideModel make_beside(Resolver& r,
                         const SaidModel& said,
                         const std::shared_ptr<const Model>& base) {
   BesideModel beside;
   beside.role = said.role;
   beside.placement = said.placement.value_or(usual_placement(r.plan));
+  beside.placement = without_ignored_offload(r, beside.role, beside.placement);
   if (said.placement) check_placement(r, said, beside.placement);
   if (said.model != nullptr && said.model->is_string()) beside.name = said.model->as_string();
   if (!has_own_weights(beside.placement)) {
@@ -392,7 +406,7 @@ void resolve_beside(Resolver& r, const std::shared_ptr<const Model>& base) {
   add_scoring_models(r, said);
   add_reference(r.plan, said);
   if (!r.problems.empty()) return;
-  if (said.empty() && r.plan.trainer == nullptr) return;
+  if (said.empty() && (r.plan.trainer == nullptr || !r.plan.trainer->has_others())) return;
   const Degrees& degrees = r.plan.degrees;
   if (degrees.tensor > 1 || degrees.pipeline > 1 || degrees.sequence > 1) {
     r.not_modelled(said.empty() ? ScenarioKey::trainer : ScenarioKey::models,

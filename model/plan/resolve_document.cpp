@@ -34,7 +34,9 @@ Json method_json(const Workload& workload) {
 }
 
 Json dataset_json(const Dataset& dataset) {
-  Json object = Json::object({{"samples", dataset.samples}, {"epochs", dataset.epochs}});
+  Json object = Json::object();
+  if (dataset.samples > 0) object["samples"] = dataset.samples;
+  object["epochs"] = dataset.epochs;
   if (dataset.mean_tokens) object["mean_tokens"] = *dataset.mean_tokens;
   if (dataset.tokens_sd) object["tokens_sd"] = *dataset.tokens_sd;
   if (!dataset.lengths.empty()) {
@@ -115,7 +117,9 @@ Json weights_json(const Plan& plan) {
 }
 
 Json trainer_json(const TrainerSettings& trainer) {
-  Json settings = Json::object({{"beta", trainer.beta}});
+  Json settings = Json::object();
+  if (trainer.has_others()) settings["beta"] = trainer.beta;
+  if (!trainer.by_trl()) settings["code"] = name(kTrainerCodeNames, trainer.code);
   if (trainer.prompt_length > 0) settings["prompt_length"] = trainer.prompt_length;
   if (trainer.trains_values()) {
     settings["completion_length"] = trainer.generation.completion_length;
@@ -138,9 +142,8 @@ Json trainer_json(const TrainerSettings& trainer) {
       settings["sleeps"] = generation.sleeps;
       settings["generation_tensor_parallel"] = generation.tensor_parallel;
     }
-  } else {
+  } else if (trainer.has_others()) {
     settings["precompute_reference"] = trainer.precompute_reference;
-    if (trainer.code != TrainerCode::trl) settings["code"] = name(kTrainerCodeNames, trainer.code);
     if (trainer.kind == TrainerKind::kto) {
       settings["compares_mismatched"] = trainer.compares_mismatched;
     }
@@ -242,7 +245,8 @@ Json scenario_document(const Plan& plan, const Scenario& scenario) {
   document["software"] = Json::object({{"deepspeed", to_string(plan.software.deepspeed_release)},
                                        {"torch", to_string(plan.software.torch)},
                                        {"transformers", to_string(plan.software.transformers)}});
-  if (plan.trainer != nullptr) document["software"]["trl"] = to_string(plan.software.trl);
+  if (plan.trainer != nullptr && !plan.trainer->by_hand())
+    document["software"]["trl"] = to_string(plan.software.trl);
   if (scenario.find(ScenarioKey::accelerate_version) != nullptr) {
     document["software"]["accelerate"] = to_string(plan.software.accelerate);
   }

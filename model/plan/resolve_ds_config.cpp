@@ -352,6 +352,7 @@ void fill_ds_config(Resolver& r) {
   DsConfig& config = plan.ds_config;
   if (!config.is_set(Knob::zero_stage)) config.set(Knob::zero_stage, std::int64_t{0});
   TrainerArguments arguments;
+  arguments.runs = plan.workload.frontend == Frontend::hf_trainer;
   arguments.micro_batch_size = plan.workload.micro_batch_size;
   arguments.gradient_accumulation_steps = plan.workload.gradient_accumulation_steps;
   arguments.data_parallel_ranks = plan.degrees.counted();

@@ -103,6 +103,13 @@ NamedSettings named_settings(const Json& value) {
   return {value.members()[0].first, &value.members()[0].second};
 }
 
+// Of OpenRLHF: its own loss, which reads log-probabilities of all tokens.
+void read_fine_tuning(SettingsReader& reader, TrainerSettings& trainer) {
+  constexpr std::string_view kKeys[] = {"code"};
+  reader.refuse_others(kKeys);
+  reader.read("code", trainer.code, kTrainerCodeNames);
+}
+
 void read_preferences(SettingsReader& reader, TrainerSettings& trainer) {
   constexpr std::string_view kDpo[] = {"precompute_reference", "prompt_length", "beta", "code"};
   constexpr std::string_view kKto[] = {
@@ -125,8 +132,10 @@ void read_generation(SettingsReader& reader, TrainerSettings& trainer) {
                                         "gathers_model",
                                         "memory_share",
                                         "sleeps",
-                                        "generation_tensor_parallel"};
+                                        "generation_tensor_parallel",
+                                        "code"};
   reader.refuse_others(kKeys);
+  reader.read("code", trainer.code, kTrainerCodeNames);
   GenerationSettings& generation = trainer.generation;
   reader.read("completion_length", generation.completion_length, 1, kMostTrainerTokens);
   reader.read("completions", generation.completions, 1, kMostCount);
@@ -281,6 +290,63 @@ Phrase hint_of_distillation(std::string_view trainer) {
                 in_quotes(std::string(trainer)));
 }
 
+// OpenRLHF's loops call DeepSpeed's engine, whose outputs a variable keeps: of fine-tuning until
+// the next ones take their place, of rewards until the step's function returns. The pass of
+// preferences is a function of its own, which returns numbers, as is that of verl's FSDP actor
+// (trainer/sft_trainer.py fit, dpo_trainer.py concatenated_forward, ray/ppo_actor.py training_step
+// of OpenRLHF 0.11.0; workers/actor/dp_actor.py _forward_micro_batch of verl).
+void take_loop(Resolver& r, const TrainerSettings& trainer) {
+  Workload& workload = r.plan.workload;
+  const bool verl = trainer.code == TrainerCode::verl;
+  const std::string code(name(kTrainerCodeNames, trainer.code));
+  const TrainingEngine its = verl ? TrainingEngine::fsdp : TrainingEngine::deepspeed;
+  if (workload.engine != its) {
+    r.problem(r.origin(ScenarioKey::engine),
+              phrase("{}: the engine of {}", name(kTrainingEngineNames, its), code),
+              std::string(name(kTrainingEngineNames, workload.engine)));
+  }
+  if (workload.implementation != Implementation::hf) {
+    r.not_modelled(ScenarioKey::trainer, phrase("{} beside other code than transformers'", code));
+  }
+  if (trainer.kind == TrainerKind::sft) return;
+  workload.outputs_held = workload.outputs_held && trainer.generates() && !verl;
+  workload.outputs_kept = false;
+}
+
+bool has_trainer(TrainerCode code, TrainerKind kind) {
+  switch (code) {
+    case TrainerCode::trl:
+      return true;
+    case TrainerCode::llama_factory:
+      return kind == TrainerKind::dpo || kind == TrainerKind::kto;
+    case TrainerCode::openrlhf:
+      return kind == TrainerKind::sft || kind == TrainerKind::dpo || kind == TrainerKind::grpo;
+    case TrainerCode::verl:
+      return kind == TrainerKind::grpo;
+  }
+  return false;
+}
+
+// Who has a loop for it, and which front end that is.
+void check_code(Resolver& r, const TrainerSettings& trainer) {
+  const Frontend frontend = r.plan.workload.frontend;
+  const std::string kind(name(kTrainerKindNames, trainer.kind));
+  const std::string code(name(kTrainerCodeNames, trainer.code));
+  if (!has_trainer(trainer.code, trainer.kind)) {
+    r.problem(r.origin(ScenarioKey::trainer),
+              "trl; llama-factory of dpo and kto; openrlhf of sft, dpo and grpo; verl of grpo",
+              kind + ", " + code);
+  } else if (trainer.by_hand()) {
+    take_loop(r, trainer);
+  }
+  const Frontend its = trainer.by_hand() ? Frontend::native : Frontend::hf_trainer;
+  if (frontend == its) return;
+  r.problem(r.origin(ScenarioKey::frontend),
+            trainer.by_hand() ? phrase("native: {} has a loop of its own", code)
+                              : phrase("hf-trainer: {} is a trainer of TRL", kind),
+            std::string(name(kFrontendNames, frontend)));
+}
+
 void check_trainer(Resolver& r, TrainerKind kind) {
   const Workload& workload = r.plan.workload;
   const std::string trainer(name(kTrainerKindNames, kind));
@@ -308,11 +374,6 @@ void check_trainer(Resolver& r, TrainerKind kind) {
   }
   if (workload.engine == TrainingEngine::embedded) {
     r.not_modelled(ScenarioKey::trainer, phrase("{} in the embedded runtime", trainer));
-  }
-  if (workload.frontend != Frontend::hf_trainer) {
-    r.problem(r.origin(ScenarioKey::frontend),
-              phrase("hf-trainer: {} is a trainer of TRL", trainer),
-              std::string(name(kFrontendNames, workload.frontend)));
   }
 }
 
@@ -353,7 +414,7 @@ bool forces_reentrance(const Plan& plan) {
 
 void judge_generation(Resolver& r) {
   const TrainerSettings* trainer = r.plan.trainer.get();
-  if (trainer == nullptr || trainer->kind != TrainerKind::grpo) return;
+  if (trainer == nullptr || trainer->kind != TrainerKind::grpo || !trainer->by_trl()) return;
   const std::int64_t group = trainer->generation.completions;
   if (group < 2 || generates_whole_groups(r.plan)) return;
   r.warn(
@@ -388,8 +449,8 @@ void resolve_trainer(Resolver& r) {
               hint_of_distillation(named.name));
     return;
   }
-  if (*kind == TrainerKind::sft)
-    return;  // the Trainer's step, or SFTTrainer's: the model's own loss
+  const bool own_loss = *kind == TrainerKind::sft;  // the Trainer's step, or SFTTrainer's
+  if (own_loss && named.settings == nullptr) return;
   check_trainer(r, *kind);
   TrainerSettings trainer = settings_of(*kind);
   if (named.settings != nullptr) {
@@ -397,7 +458,9 @@ void resolve_trainer(Resolver& r) {
         r, *named.settings, {said->origin.file, said->origin.pointer + "/" + named.name});
     if (!trainer.distils()) reader.read("beta", trainer.beta, 0.0, 1e6);
     reader.read("prompt_length", trainer.prompt_length, 0, kMostTrainerTokens);
-    if (trainer.distils()) {
+    if (own_loss) {
+      read_fine_tuning(reader, trainer);
+    } else if (trainer.distils()) {
       read_distillation(reader, trainer);
     } else if (trainer.trains_values()) {
       read_rollout(reader, trainer);
@@ -407,8 +470,10 @@ void resolve_trainer(Resolver& r) {
       read_preferences(reader, trainer);
     }
   }
+  if (own_loss && trainer.by_trl()) return;
+  check_code(r, trainer);
   take_trl(r, trainer);
-  if (*kind == TrainerKind::grpo) {
+  if (*kind == TrainerKind::grpo && trainer.by_trl()) {
     const bool said_beta = named.settings != nullptr && named.settings->find("beta") != nullptr;
     take_grpo_of_release(r, said_beta, trainer);
   }

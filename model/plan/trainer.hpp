@@ -1,6 +1,7 @@
 // The settings of a trainer that runs several models: TRL's DPOTrainer, KTOTrainer, GRPOTrainer,
-// PPOTrainer and GKDTrainer (docs/contract.md section 1, `workload.trainer`), and the evaluation of
-// any Trainer. Lengths in tokens, batch sizes in sequences per GPU.
+// PPOTrainer and GKDTrainer, LLaMA-Factory's, OpenRLHF's and verl's (docs/contract.md section 1,
+// `workload.trainer`), and the evaluation of any Trainer. Lengths in tokens, batch sizes in
+// sequences per GPU.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,9 @@ inline constexpr EnumNames<TrainerKind, 6> kTrainerKindNames{
     {"sft", "dpo", "kto", "grpo", "ppo", "gkd"}};
 
 // Whose code it is: its loss and its order of passes.
-enum class TrainerCode { trl, llama_factory };
-inline constexpr EnumNames<TrainerCode, 2> kTrainerCodeNames{{"trl", "llama-factory"}};
+enum class TrainerCode { trl, llama_factory, openrlhf, verl };
+inline constexpr EnumNames<TrainerCode, 4> kTrainerCodeNames{
+    {"trl", "llama-factory", "openrlhf", "verl"}};
 
 // Who generates the completions of grpo, ppo and gkd.
 enum class GenerationBy {
@@ -57,7 +59,12 @@ struct TrainerSettings {
   // Rows of the forward pass for each sample of the micro-batch: chosen and rejected.
   std::int64_t rows() const { return kind == TrainerKind::dpo ? 2 : 1; }
   // Its loss reads log-probabilities of tokens, not the cross entropy of the model.
-  bool scores_tokens() const { return kind != TrainerKind::sft && !distils(); }
+  bool scores_tokens() const { return (kind != TrainerKind::sft || by_hand()) && !distils(); }
+  // A loop around the engine itself, and no Trainer of transformers.
+  bool by_hand() const { return code == TrainerCode::openrlhf || code == TrainerCode::verl; }
+  bool by_trl() const { return code == TrainerCode::trl; }
+  // Its step or its run has passes of other models, or generates.
+  bool has_others() const { return kind != TrainerKind::sft; }
   // One engine trains the policy and a value model.
   bool trains_values() const { return kind == TrainerKind::ppo; }
   // Its loss compares a student's logits with a teacher's.

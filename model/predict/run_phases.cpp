@@ -345,9 +345,8 @@ std::vector<RunPhase> phases_outside_step(const Plan& plan, const GpuMemory& gpu
 }
 
 std::optional<RunPhases> run_phases(const Plan& plan, const StepResult& result) {
-  if (plan.beside == nullptr && plan.evaluation == nullptr && plan.trainer == nullptr) {
-    return std::nullopt;
-  }
+  const bool alone = plan.trainer == nullptr || !plan.trainer->has_others();
+  if (plan.beside == nullptr && plan.evaluation == nullptr && alone) return std::nullopt;
   RunPhases run;
   run.models = shares_of(plan);
   const std::optional<Distillation> distilled = distillation(plan);

@@ -88,6 +88,12 @@ ScoreOptions score_options(const Plan& plan) {
     scores.beside_others = kto && plan.inference;
     return scores;
   }
+  if (plan.trainer->by_hand()) {
+    const bool verl = plan.trainer->code == TrainerCode::verl;
+    scores.code = verl ? TokenScores::kernel_in_place : TokenScores::wide_kernel;
+    scores.holds_outputs = plan.workload.outputs_held;
+    return scores;
+  }
   const Software& software = plan.software;
   if (plan.trainer->trains_values()) return rollout_scores(plan);
   scores.code = software.trl_acts(ReleaseRule::trl_scores_in_chunks)   ? TokenScores::chunks
@@ -145,8 +151,10 @@ GraphOptions graph_options(const Plan& plan) {
   // A chosen and a rejected answer are seldom equally long, nor are prompts and what is generated.
   const bool pairs =
       plan.trainer != nullptr && (plan.trainer->rows() > 1 || plan.trainer->generates());
+  const bool packs = workload.dataset && workload.dataset->padding == Padding::packed;
+  const bool joined = packs && plan.trainer != nullptr && plan.trainer->by_hand();
   // One row alone of gkd has no padding; several are padded to the longest.
-  const bool padded = distils(plan) ? workload.micro_batch_size > 1 : pairs;
+  const bool padded = distils(plan) ? workload.micro_batch_size > 1 : pairs && !joined;
   options.mask = has_padded_rows(workload) || padded ? MaskKind::padded : MaskKind::none;
   options.linear_attention = workload.linear_attention;
   options.fused_loss = workload.fused_loss;

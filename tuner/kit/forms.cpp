@@ -200,7 +200,7 @@ std::vector<Phrase> beyond_form(const Plan& plan, foreign::Form form) {
   if (plan.workload.images.count > 0) {
     reasons.emplace_back("images, which each tool reads from data of its own (a kit's train.py)");
   }
-  if (plan.trainer != nullptr && !by_trl) {
+  if (plan.trainer != nullptr && !by_trl && !plan.trainer->by_hand()) {
     reasons.emplace_back("a trainer with other models beside the trained one, which is TRL's");
   }
   if (plan.trainer != nullptr && plan.trainer->trains_values()) {

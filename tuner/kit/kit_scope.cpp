@@ -96,7 +96,10 @@ std::vector<Phrase> beyond_trainer(const Plan& plan) {
       reasons.emplace_back("a class that reads sound or an image with every text");
     }
   }
-  if ((plan.trainer != nullptr || plan.beside != nullptr) && !trains_with_trl(plan)) {
+  if (plan.trainer != nullptr && plan.trainer->by_hand()) {
+    reasons.push_back(phrase("the loop of {}, which its own command starts",
+                             name(kTrainerCodeNames, plan.trainer->code)));
+  } else if ((plan.trainer != nullptr || plan.beside != nullptr) && !trains_with_trl(plan)) {
     reasons.emplace_back("a trainer with other models beside the trained one, which is TRL's");
   }
   if (plan.trainer != nullptr && work.images.count > 0) {

@@ -3,10 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
-
-#include <unistd.h>
 
 #include "base/diagnostic.hpp"
 #include "foreign/launch.hpp"
@@ -17,6 +14,7 @@
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/foreign_files.hpp"
 #include "tests/support/yaml.hpp"
 
 using namespace zeroplan;
@@ -24,32 +22,8 @@ using namespace zeroplan;
 namespace {
 
 namespace fs = std::filesystem;
-
-// A folder of files that goes with the test.
-class Files {
- public:
-  Files() : folder_(fs::temp_directory_path() / ("zeroplan_from_" + std::to_string(getpid()))) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  Files(const Files&) = delete;
-  Files& operator=(const Files&) = delete;
-  ~Files() { fs::remove_all(folder_); }
-  std::string add(const std::string& name, const std::string& text) {
-    const fs::path path = folder_ / name;
-    std::ofstream(path) << text;
-    return path.string();
-  }
-
- private:
-  fs::path folder_;
-};
-
-std::string said(const foreign::Meaning& meaning, ScenarioKey key) {
-  const ExplicitValue* found = meaning.scenario.find(key);
-  if (found == nullptr) return "";
-  return found->value.is_string() ? found->value.as_string() : found->value.dump();
-}
+using testing::Files;
+using testing::said;
 
 InputError refused(const std::string& path) {
   try {

@@ -174,3 +174,17 @@ TEST_CASE("only knobs that differ from their default count") {
   CHECK(count({.stage = 3, .offload_optimizer = kCpu}) <
         count({.stage = 3, .offload_optimizer = kCpu, .offload_parameter = kCpu}));
 }
+
+TEST_CASE(
+    "a loop of one's own gets the sizes as numbers, because DeepSpeed drops those that say auto") {
+  const DsConfig config = tuner::strategy_config(
+      {.stage = 3}, nullptr, llama(), OptimizerName::adamw, Frontend::native);
+  const std::int64_t hidden = llama().shape.hidden;
+  CHECK(config.integer(Knob::reduce_bucket_size) == hidden * hidden);
+  CHECK(config.integer(Knob::stage3_param_persistence_threshold) == 10 * hidden);
+  // A file of the user's stays what it is.
+  DsConfig own;
+  own.set_auto(Knob::reduce_bucket_size);
+  CHECK(tuner::strategy_config({.stage = 3}, &own, llama(), OptimizerName::adamw, Frontend::native)
+            .is_auto(Knob::reduce_bucket_size));
+}

@@ -148,3 +148,13 @@ TEST_CASE("what is not auto stays as it is") {
   CHECK(fill_auto(config, arguments()).empty());
   CHECK(config == before);
 }
+
+TEST_CASE("a loop of DeepSpeed's own has sizes that say auto dropped, whatever the model is") {
+  TrainerArguments a = arguments();
+  a.runs = false;
+  a.hidden_size = 0;
+  CHECK(is(filled(Knob::reduce_bucket_size, a), Unset{}));
+  CHECK(is(filled(Knob::stage3_prefetch_bucket_size, a), Unset{}));
+  CHECK(is(filled(Knob::stage3_param_persistence_threshold, a), Unset{}));
+  CHECK(is(filled(Knob::train_micro_batch_size_per_gpu, a), std::int64_t{3}));
+}
