@@ -148,7 +148,6 @@ enum class ReleaseRule : std::uint8_t {
   mistral_drops_rotary_cache,
   qwen2_drops_rotary_cache,
   shares_rotary_tables,
-  early_decoders_described,
   gemma2_shares_rotary_tables,
   mixtral_drops_rotary_cache,
   phi3_rotates_a_part,

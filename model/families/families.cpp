@@ -17,7 +17,7 @@ constexpr std::array kFamilies = {
     Family{"chatglm", "ChatGLMConfig", build_chatglm},
     Family{"cohere", "CohereConfig", build_llama_like},
     Family{"cohere2", "Cohere2Config", build_llama_like},
-    Family{"falcon", "FalconConfig", build_falcon},
+    Family{"falcon", "FalconConfig", build_falcon, {}, kOfOthers},
     Family{"gemma", "GemmaConfig", build_llama_like},
     Family{"gemma2", "Gemma2Config", build_llama_like},
     Family{"gemma3_text", "Gemma3TextConfig", build_llama_like},

@@ -410,3 +410,27 @@ TEST_CASE("a document whose operation cannot be is bad input, with the operation
   CHECK(said.find("inner sizes do not match") != std::string::npos);
   CHECK(said.find(".cpp") == std::string::npos);
 }
+
+TEST_CASE(
+    "A recorded layer that multiplies by itself is bitsandbytes' where its weight has four bits") {
+  const char* config = R"({"model_type": "falcon", "architectures": ["FalconForCausalLM"],
+      "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 1000})";
+  Model model = read_model(parse_json(config, "test").root, "test");
+  const GraphOptions options = options_of(1, 128);
+  const auto unpacked = [&] {
+    std::ptrdiff_t found = 0;
+    const Block layer = build_graph(model, options).blocks[1];
+    for (const Operation& operation : layer.operations) {
+      found += operation.name == "dequantize_4bit" ? 1 : 0;
+    }
+    return found;
+  };
+  CHECK(unpacked() == 0);
+  for (Parameter& parameter : model.parameters) {
+    const bool is_matrix =
+        parameter.name.find(".h.") != std::string::npos && parameter.shape.size() == 2;
+    parameter.quantized = is_matrix;
+    parameter.trainable = !is_matrix;
+  }
+  CHECK(unpacked() == 4 * 2);  // query_key_value, dense and two of the feed-forward, both passes
+}
