@@ -136,7 +136,6 @@ enum class ReleaseRule : std::uint8_t {
   gemma_scales_in_embedding,
   masks_by_utilities,
   groups_heads_in_sdpa,
-  gpt_bigcode_rewritten,
   gpt2_adds_mask,
   attention_keeps_views,
   cache_concatenates,

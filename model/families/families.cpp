@@ -25,7 +25,6 @@ constexpr std::array kFamilies = {
     Family{"glm", "GLMConfig", build_glm, "num_hidden_layers"},
     Family{"glm4", "Glm4Config", build_llama_like},
     Family{"gpt2", "GPT2Config", build_gpt2},
-    Family{"gpt_bigcode", "GPTBigCodeConfig", build_gpt2},
     Family{"gpt_neox", "GPTNeoXConfig", build_gpt_neox, {}, kOfOthers},
     Family{"granite", "GraniteConfig", build_llama_like},
     Family{"internlm", "InternLMConfig", build_llama_like},
