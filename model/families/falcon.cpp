@@ -1,5 +1,5 @@
-// Falcon, with the configs from before transformers had the class (RefinedWeb, RefinedWebModel).
-// Defaults: transformers 4.51.3 configuration_falcon.py.
+// Falcon, for litgpt: Hugging Face's class is recorded. Defaults: transformers 4.51.3
+// configuration_falcon.py.
 #include "model/families/family.hpp"
 
 namespace zeroplan::families {
@@ -23,24 +23,18 @@ struct Falcon {
 
 Falcon read_falcon(const FamilyInput& input) {
   const ConfigReader& config = input.config;
-  const Json* written = config.find({"model_type"});
-  // The 40B repository called itself RefinedWeb and had the new decoder without a key for it.
-  const bool refined_web =
-      written != nullptr && written->is_string() && written->as_string() == "RefinedWeb";
   Falcon falcon;
   AttentionSizes& sizes = falcon.attention;
-  sizes =
-      read_plain_attention(config, {"hidden_size"}, 4544, {"num_attention_heads", "n_head"}, 71);
+  sizes = read_plain_attention(config, {"hidden_size"}, 4544, {"num_attention_heads"}, 71);
   falcon.vocabulary = config.core({"vocab_size"}, 65024, SizeKind::vocabulary);
-  falcon.layers = config.core({"num_hidden_layers", "n_layer"}, 32, SizeKind::layers);
+  falcon.layers = config.core({"num_hidden_layers"}, 32, SizeKind::layers);
   falcon.intermediate = config.derived({"ffn_hidden_size"}, 4 * sizes.hidden, SizeKind::width);
-  falcon.new_decoder = config.flag({"new_decoder_architecture"}, refined_web, !refined_web);
+  falcon.new_decoder = config.flag({"new_decoder_architecture"}, false, true);
   const bool multi_query =
       config.flag({"multi_query"}, true, !falcon.new_decoder) && !falcon.new_decoder;
   if (falcon.new_decoder) {
-    sizes.kv_heads = config.derived({"num_kv_heads", "n_head_kv"}, sizes.heads, SizeKind::heads);
-    config.must_divide(
-        sizes.kv_heads, {"num_kv_heads", "n_head_kv"}, sizes.heads, "num_attention_heads");
+    sizes.kv_heads = config.derived({"num_kv_heads"}, sizes.heads, SizeKind::heads);
+    config.must_divide(sizes.kv_heads, {"num_kv_heads"}, sizes.heads, "num_attention_heads");
   } else if (multi_query) {
     sizes.kv_heads = 1;
   }

@@ -207,7 +207,7 @@ Model build_bloom(const FamilyInput& input);
 Model build_chatglm(const FamilyInput& input);
 Model build_falcon(const FamilyInput& input);
 Model build_glm(const FamilyInput& input);
-Model build_gpt2(const FamilyInput& input);  // gpt2.cpp, with gpt_bigcode
+Model build_gpt2(const FamilyInput& input);
 Model build_gpt_neox(const FamilyInput& input);
 Model build_llama_like(const FamilyInput& input);  // llama_like.cpp
 Model build_mpt(const FamilyInput& input);

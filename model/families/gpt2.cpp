@@ -1,8 +1,4 @@
-// GPT-2 and its multi-query descendant GPTBigCode (SantaCoder, StarCoder, WizardCoder).
-// Defaults: transformers 4.51.3 configuration_gpt2.py, configuration_gpt_bigcode.py.
-#include <array>
-#include <string>
-
+// GPT-2. Defaults: transformers 4.51.3 configuration_gpt2.py.
 #include "model/families/family.hpp"
 
 namespace zeroplan::families {
@@ -10,8 +6,6 @@ namespace zeroplan::families {
 namespace {
 
 struct Gpt2 {
-  bool big_code = false;
-  std::string classes;  // "GPT2" or "GPTBigCode"
   std::int64_t vocabulary = 0;
   std::int64_t positions = 0;
   std::int64_t layers = 0;
@@ -24,53 +18,34 @@ struct Gpt2 {
 Gpt2 read_gpt2(const FamilyInput& input) {
   const ConfigReader& config = input.config;
   Gpt2 gpt;
-  gpt.big_code = input.model_type == "gpt_bigcode";
-  gpt.classes = gpt.big_code ? "GPTBigCode" : "GPT2";
   gpt.vocabulary = config.core({"vocab_size"}, 50257, SizeKind::vocabulary);
   gpt.positions =
       config.size({"n_positions", "max_position_embeddings", "n_ctx"}, 1024, SizeKind::positions);
   gpt.layers = config.core({"n_layer", "num_hidden_layers"}, 12, SizeKind::layers);
-  gpt.attention.hidden = config.core({"n_embd", "hidden_size"}, 768, SizeKind::width);
-  gpt.attention.heads = config.core({"n_head", "num_attention_heads"}, 12, SizeKind::heads);
-  config.must_divide(
-      gpt.attention.heads, {"n_head", "num_attention_heads"}, gpt.attention.hidden, "n_embd");
-  gpt.attention.head_dim = gpt.attention.hidden / gpt.attention.heads;
-  const bool multi_query = gpt.big_code && config.flag({"multi_query"}, true, true);
-  gpt.attention.kv_heads = multi_query ? 1 : gpt.attention.heads;
+  gpt.attention = read_plain_attention(
+      config, {"n_embd", "hidden_size"}, 768, {"n_head", "num_attention_heads"}, 12);
   gpt.intermediate =
       config.derived({"n_inner", "intermediate_size"}, 4 * gpt.attention.hidden, SizeKind::width);
   gpt.tied = config.flag({"tie_word_embeddings"}, true);
-  gpt.activation = activation_of(
-      config.text({"activation_function"}, gpt.big_code ? "gelu_pytorch_tanh" : "gelu_new"));
+  gpt.activation = activation_of(config.text({"activation_function"}, "gelu_new"));
   return gpt;
-}
-
-int projection(ModelBuilder& builder,
-               const Gpt2& gpt,
-               std::string_view name,
-               std::int64_t in_features,
-               std::int64_t out_features) {
-  return gpt.big_code ? builder.linear(name, in_features, out_features, true)
-                      : builder.conv1d(name, in_features, out_features);
 }
 
 void write_block(ModelBuilder& builder, const Gpt2& gpt, std::int64_t layer) {
   const std::int64_t hidden = gpt.attention.hidden;
-  const std::int64_t keys = gpt.attention.kv_heads * gpt.attention.head_dim;
-  const auto scope = builder.in(layer, gpt.classes + "Block");
+  const auto scope = builder.in(layer, "GPT2Block");
   builder.layer_norm("ln_1", hidden);
   {
-    const auto attention =
-        builder.in("attn", gpt.big_code ? "GPTBigCodeSdpaAttention" : "GPT2Attention");
-    projection(builder, gpt, "c_attn", hidden, hidden + 2 * keys);
-    projection(builder, gpt, "c_proj", hidden, hidden);
+    const auto attention = builder.in("attn", "GPT2Attention");
+    builder.conv1d("c_attn", hidden, 3 * hidden);
+    builder.conv1d("c_proj", hidden, hidden);
     builder.leaf("attn_dropout", "Dropout");
     builder.leaf("resid_dropout", "Dropout");
   }
   builder.layer_norm("ln_2", hidden);
-  const auto mlp = builder.in("mlp", gpt.classes + "MLP");
-  projection(builder, gpt, "c_fc", hidden, gpt.intermediate);
-  projection(builder, gpt, "c_proj", gpt.intermediate, hidden);
+  const auto mlp = builder.in("mlp", "GPT2MLP");
+  builder.conv1d("c_fc", hidden, gpt.intermediate);
+  builder.conv1d("c_proj", gpt.intermediate, hidden);
   builder.leaf("act", gpt.activation.class_name);
   builder.leaf("dropout", "Dropout");
 }
@@ -108,14 +83,14 @@ Model build_gpt2(const FamilyInput& input) {
   const Gpt2 gpt = read_gpt2(input);
   TransformerShape shape;
   fill_shape(config, gpt, shape);
-  Decoder decoder = {
-      .classes = gpt.classes,
+  const Decoder decoder = {
+      .classes = "GPT2",
       .attribute = "transformer",
       .implementation_family = "gpt2",
       .head = head,
       .top = {.hidden = gpt.attention.hidden, .vocabulary = gpt.vocabulary, .tied = gpt.tied},
-      .activation = gpt.activation};
-  if (!gpt.big_code) decoder.language_suffix = "LMHeadModel";
+      .activation = gpt.activation,
+      .language_suffix = "LMHeadModel"};
   return decoder_model(
       config, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, gpt); });
 }

@@ -20,18 +20,6 @@ namespace {
 
 using families::Family;
 
-// Other spellings of a model_type, as older repositories and forks write them.
-struct TypeAlias {
-  std::string_view written;
-  std::string_view meant;
-};
-constexpr std::array kTypeAliases = {
-    TypeAlias{"RefinedWebModel", "falcon"},  // falcon-7b before transformers had the class
-    TypeAlias{"RefinedWeb", "falcon"},       // falcon-40b
-    TypeAlias{"bert-base", "bert"},
-};
-constexpr TypeAlias kClassOfFalcon = {"RW", "falcon"};  // RWForCausalLM, of the same repositories
-
 std::string first_architecture(const Json& config) {
   const Json* list = config.find("architectures");
   if (list == nullptr || !list->is_array() || list->items().empty()) return "";
@@ -48,7 +36,6 @@ bool is_known(const std::string& model_type, const Json& config) {
 std::string type_of_class(std::string_view architecture) {
   const std::string_view stem = class_stem(architecture);
   if (stem.empty()) return "";
-  if (stem == kClassOfFalcon.written) return std::string(kClassOfFalcon.meant);
   constexpr std::string_view kConfig = "Config";
   for (const Family& family : families::all_families()) {
     std::string_view name = family.config_class;
@@ -64,9 +51,7 @@ std::string model_type_of(const Json& config, std::vector<Phrase>& notes) {
   const Json* written = config.find("model_type");
   if (written != nullptr && written->is_string() && !written->as_string().empty()) {
     const std::string& type = written->as_string();
-    for (const TypeAlias& alias : kTypeAliases) {
-      if (alias.written == type) return std::string(alias.meant);
-    }
+    if (type == "bert-base") return "bert";  // as older files have it
     // A copied file whose model_type belongs to another class: the class is what gets built.
     if (type == "qwen2_moe" && architecture.starts_with("Qwen3Moe")) {
       notes.push_back("model_type says qwen2_moe and architectures Qwen3Moe: the class was taken.");

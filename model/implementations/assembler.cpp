@@ -368,6 +368,10 @@ void GraphAssembler::add_buffer(std::string_view module, Bytes bytes) {
 std::size_t GraphAssembler::add_call(const Call& call, const Forward& forward) {
   const std::string prefix = root_ + call.prefix;
   const Range range = parameters_of(model_, prefix, 0);
+  if (call.layer && !has_layers_) {
+    has_layers_ = true;
+    has_neighbour_ = false;
+  }
   const bool asked = call.layer && options_.checkpointing == ActivationCheckpointing::full;
   const bool checkpoint = asked && (gradient_flows_ || trains(model_, range));
   const auto same =

@@ -13,8 +13,6 @@ void build_bloom(GraphAssembler& assembler, const Context& context);
 void build_bert(GraphAssembler& assembler, const Context& context);
 void build_glm(GraphAssembler& assembler, const Context& context);
 void build_chatglm(GraphAssembler& assembler, const Context& context);
-void build_falcon(GraphAssembler& assembler, const Context& context);
-void build_gpt_bigcode(GraphAssembler& assembler, const Context& context);  // from build_gpt2
 
 void build_decoder(GraphAssembler& assembler, const Context& context);
 

@@ -99,7 +99,8 @@ Tensor eager_attention(Tape& t,
 aten::Sdpa sdpa_options(
     const Context& c, const Tensor& q, const Tensor& k, const Tensor& v, const SdpaCall& call) {
   aten::Sdpa options;
-  options.backend = sdpa_backend(c, call.masked, q.size(3), true);
+  const bool equal_heads = k.size(1) == q.size(1);
+  options.backend = sdpa_backend(c, call.masked, q.size(3), equal_heads || call.enable_gqa);
   // check_head_dim_size_flash: queries, keys and values of one size. On Hopper torch 2.11 takes
   // cuDNN's kernel (check_prefer_cudnn_attention), which has no such rule.
   const int generation = c.options.compute_capability / 10;
@@ -110,7 +111,7 @@ aten::Sdpa sdpa_options(
   }
   // check_attn_mask_shape: no fused kernel takes a mask that requires a gradient.
   if (call.mask_trains) options.backend = SdpaBackend::math;
-  options.enable_gqa = k.size(1) != q.size(1);
+  options.enable_gqa = !equal_heads && call.enable_gqa;
   // can_use_mem_efficient_attention: up to torch 2.13 check_batch_size_and_num_heads_dense<false>,
   // so that of the fused kernels only flash takes grouped heads
   if (options.enable_gqa && options.backend == SdpaBackend::mem_efficient &&

@@ -82,7 +82,6 @@ Tensor gpt2_block(Tape& t, const Context& c) {
 }  // namespace
 
 void build_gpt2(GraphAssembler& assembler, const Context& given) {
-  if (given.model.model_type == "gpt_bigcode") return build_gpt_bigcode(assembler, given);
   const Context c = with_sdpa_where(given, ReleaseRule::gpt2_has_sdpa);
   assembler.add("GPT2Model inputs", "", [&](Tape& t) {
     const Tensor tokens = token_embedding(t, c, "transformer.wte");

@@ -9,6 +9,7 @@ struct SdpaCall {
   bool masked = false;
   bool mask_trains = false;  // the mask holds a bias that is learned
   bool causal = false;
+  bool enable_gqa = true;  // fewer heads of keys than of queries; without, they are broadcast
   double dropout = 0.0;
 };
 

@@ -35,7 +35,6 @@ constexpr std::array kFamilies = {
     Family{"bert", hf::build_bert, true, embedded::build_bert},
     Family{"glm", hf::build_glm},
     Family{"chatglm", hf::build_chatglm},
-    Family{"falcon", hf::build_falcon},
     Family{"mpt", nullptr},       // composer's code alone
     Family{"litgpt", nullptr},    // families/litgpt.hpp
     Family{"megatron", nullptr},  // families/megatron.hpp

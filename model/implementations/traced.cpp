@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -13,371 +12,16 @@
 #include "model/implementations/assembler.hpp"
 #include "model/implementations/hf_delta_rule.hpp"
 #include "model/implementations/hf_mamba_ssm.hpp"
-#include "model/implementations/hf_tiled.hpp"
-#include "model/implementations/traced_call.hpp"
-#include "model/implementations/traced_operations.hpp"
+#include "model/implementations/traced_player.hpp"
 
 namespace zeroplan {
 namespace {
-
-// What goes from block to block, as the block that made it left it.
-struct Passed {
-  Shape shape;
-  DType dtype = DType::bf16;
-  bool gradient = false;
-  std::int32_t last_user = -1;  // call that uses the gradient first in backward
-};
-
-// One call of a block, with what is known only at its place.
-struct CallPlace {
-  std::size_t call = 0;
-  std::optional<Passed> input;
-  std::map<std::int32_t, Passed> taken;   // by slot of the document
-  std::map<std::string, Tape::Tie> ties;  // by name relative to the prefix
-};
-
-// What a block left, by slot; the output under -1.
-using Left = std::map<std::int32_t, Passed>;
-
-std::string_view last_part(std::string_view name, std::string_view around) {
-  if (around.empty()) return name;
-  return name.size() > around.size() && name.starts_with(around) && name[around.size()] == '.'
-             ? name.substr(around.size() + 1)
-             : std::string_view();
-}
-
-// What an operation asks of its tensors and this document does not give: a precondition of the code
-// that plays it (ZP_CHECK), which only a document that somebody wrote can break.
-InputError refused(const std::string& where, const std::logic_error& broken) {
-  return InputError(Diagnostic{"",
-                               "/model",
-                               "operations whose tensors fit together",
-                               where + ": " + failed_check(broken),
-                               "trace the model again"});
-}
-
-// From here on a block multiplies with the vocabulary's matrix and makes a loss of the logits.
-bool is_logits(const TracedEvent& e) {
-  return e.kind == TracedEvent::Kind::category && e.name == "logits";
-}
-
-class Player {
- public:
-  Player(Tape& tape,
-         const hf::Context& context,
-         const TracedGraph& graph,
-         const TracedBlock& block,
-         const CallPlace& place,
-         std::int32_t first_slot)
-      : t_(tape),
-        c_(context),
-        block_(block),
-        place_(place),
-        first_slot_(first_slot),
-        values_(tape, context, graph, block) {}
-
-  Tensor play(Left& left) {
-    begin();
-    for (std::size_t i = 0; i < block_.events.size(); ++i) i = event(i);
-    return end(left);
-  }
-
- private:
-  struct Open {
-    std::string name;
-    std::int32_t scope = -1;  // -1: no events for it
-    std::int32_t tensor = -1;
-    Tensor outside;
-  };
-
-  void begin() {
-    if (block_.input >= 0)
-      values_.at(block_.input) = t_.input(place_.input->shape, place_.input->dtype);
-    for (const SlotUse& use : block_.takes) {
-      const Passed& passed = place_.taken.at(use.slot);
-      const std::int32_t slot = first_slot_ + use.slot;
-      const bool first = passed.last_user == static_cast<std::int32_t>(place_.call);
-      values_.at(use.tensor) =
-          passed.gradient ? t_.shared_with_gradient(slot, passed.shape, passed.dtype, first)
-                          : t_.shared(slot, passed.shape, passed.dtype);
-    }
-  }
-
-  // Plays one event, or a layer with an adapter; returns the last event that was played.
-  std::size_t event(std::size_t i) {
-    const TracedEvent& e = block_.events[i];
-    switch (e.kind) {
-      case TracedEvent::Kind::enter:
-        if (t_.has_parameter(inside(e.name), "lora_A.default.weight")) return adapted(i);
-        if (c_.options.scores.code == TokenScores::values && e.name == "score")
-          return other_loss(i);
-        if (c_.options.tiled_mlp && hf::is_gated_mlp(block_, i)) return tiled(i);
-        enter(e);
-        return i;
-      case TracedEvent::Kind::leave:
-        leave(e);
-        return i;
-      case TracedEvent::Kind::drop:
-        drop(e);
-        return i;
-      case TracedEvent::Kind::category:
-        if (is_logits(e) && has_other_loss()) return other_loss(i + 1);
-        t_.set_category(e.name == "logits" ? MemoryCategory::logits : MemoryCategory::activations);
-        return i;
-      case TracedEvent::Kind::operation:
-        if (e.name == hf::kSplitScan) return split_scan(i);
-        if (is_reshape(i)) return reshape(i);
-        operation(e);
-        return i;
-    }
-    return i;
-  }
-
-  // Whether a trainer, or Liger, computes what it needs from the hidden states in code of its own.
-  bool has_other_loss() const {
-    return c_.options.fused_loss || c_.options.scores.code != TokenScores::none;
-  }
-
-  // The rest of the last block by that code: at `i` the class enters its head, which multiplies the
-  // hidden states with the vocabulary's matrix, or scores them, and makes a loss of the result.
-  // Returns the last event.
-  std::size_t other_loss(std::size_t i) {
-    i = std::min(i, block_.events.size());
-    const TracedEvent* head = i < block_.events.size() ? &block_.events[i] : nullptr;
-    const auto matrix = std::find_if(block_.events.begin() + static_cast<std::ptrdiff_t>(i),
-                                     block_.events.end(),
-                                     [](const TracedEvent& e) {
-                                       return e.kind == TracedEvent::Kind::operation &&
-                                              e.name == "linear" && e.in.size() > 1 &&
-                                              e.in[1].kind == TracedOperand::Kind::parameter;
-                                     });
-    const bool whole = head != nullptr && head->kind == TracedEvent::Kind::enter &&
-                       head->tensor >= 0 && matrix != block_.events.end();
-    if (!whole) no_head();
-    tie(*matrix);
-    std::string_view weight = matrix->in[1].name;
-    weight.remove_suffix(std::min(weight.size(), std::string_view(".weight").size()));
-    const hf::CausalHead causal{.module = inside(head->name), .embedding = weight};
-    values_.at(block_.output) = hf::causal_loss(t_, c_, causal, values_.at(head->tensor));
-    return block_.events.size() - 1;
-  }
-
-  [[noreturn]] void no_head() const {
-    throw InputError(
-        Diagnostic{"",
-                   c_.options.fused_loss ? "/workload/fused_loss" : "/workload/trainer",
-                   "a class whose logits are one product with the vocabulary's matrix",
-                   in_quotes(c_.model.architecture),
-                   ""});
-  }
-
-  // The module's name within the one that runs; empty where it is not inside it.
-  std::string_view inside(std::string_view module) const {
-    for (auto open = open_.rbegin(); open != open_.rend(); ++open) {
-      if (open->scope >= 0) return last_part(module, open->name);
-    }
-    return module;
-  }
-
-  void enter(const TracedEvent& e) {
-    Open open{e.name, -1, e.tensor, {}};
-    const bool itself = e.name.empty() && open_.empty();
-    const std::string_view name = inside(e.name);
-    if (itself || !name.empty()) {
-      if (e.tensor >= 0 && values_.at(e.tensor).defined()) {
-        open.outside = values_.at(e.tensor);
-        open.scope = t_.enter(name, values_.at(e.tensor));
-      } else {
-        open.scope = t_.enter(name);
-      }
-    }
-    open_.push_back(std::move(open));
-  }
-
-  void leave(const TracedEvent& e) {
-    Open open = std::move(open_.back());
-    open_.pop_back();
-    if (e.tensor >= 0 && values_.lets_gradients_in(e.name)) t_.require_grad(values_.at(e.tensor));
-    if (open.scope < 0) return;
-    Tensor out;
-    if (e.tensor >= 0) out = std::move(values_.at(e.tensor));
-    const bool given = out.defined();
-    out = t_.leave(open.scope, std::move(out));
-    if (open.tensor >= 0 && open.outside.defined())
-      values_.at(open.tensor) = std::move(open.outside);
-    if (given) values_.at(e.tensor) = std::move(out);
-  }
-
-  void drop(const TracedEvent& e) {
-    for (const std::int32_t root : e.dropped) {
-      values_.drop(root);
-      for (Open& open : open_) {
-        if (open.tensor >= 0 && values_.share_storage(open.tensor, root)) open.outside = Tensor();
-      }
-      if (block_.input >= 0 && values_.share_storage(block_.input, root)) t_.forget_input();
-    }
-  }
-
-  // Storages that the program lets go of where other code runs in the place of those events.
-  void drop_within(std::size_t first, std::size_t end) {
-    for (std::size_t k = first; k < end; ++k) {
-      if (block_.events[k].kind == TracedEvent::Kind::drop) drop(block_.events[k]);
-    }
-  }
-
-  void tie(const TracedEvent& e) {
-    for (const TracedOperand& operand : e.in) {
-      if (operand.kind != TracedOperand::Kind::parameter) continue;
-      const auto tie = place_.ties.find(operand.name);
-      if (tie != place_.ties.end()) t_.tie(t_.parameter(operand.name), tie->second);
-    }
-  }
-
-  void operation(const TracedEvent& e) {
-    tie(e);
-    try {
-      play_operation(values_, e);
-    } catch (const std::logic_error& broken) {
-      throw refused(phrase("{} in {}", e.name, block_.name), broken);
-    }
-    for (const std::int32_t out : e.out) {
-      const Tensor& made = values_.at(out);
-      if (made.defined() && !made.shape().same_sizes(values_.shape_of(out))) wrong_size(e);
-    }
-  }
-
-  [[noreturn]] void wrong_size(const TracedEvent& e) const {
-    throw InputError(Diagnostic{
-        "",
-        "/model",
-        "operations whose sizes follow from those of their inputs",
-        phrase("{} in {}, which gives other sizes than the document has", e.name, block_.name),
-        "trace the model again"});
-  }
-
-  // A reshape that had to copy at the sizes that were traced, which are of several sequences: heads
-  // of one alone need no copy.
-  bool is_reshape(std::size_t i) const {
-    const TracedEvent& e = block_.events[i];
-    if (e.name != "clone" || !e.contiguous || i + 1 == block_.events.size()) return false;
-    const TracedEvent& next = block_.events[i + 1];
-    return next.kind == TracedEvent::Kind::operation && next.name == "_unsafe_view" &&
-           next.in.front().kind == TracedOperand::Kind::tensor &&
-           next.in.front().tensor == e.out.front();
-  }
-
-  std::size_t reshape(std::size_t i) {
-    const TracedOperationCall call(values_, block_.events[i]);
-    const std::int32_t out = block_.events[i + 1].out.front();
-    values_.at(out) = aten::reshape(t_, call.x(), values_.shape_of(out));
-    values_.at(block_.events[i].out.front()) = values_.at(out);
-    return i + 1;
-  }
-
-  // mamba_ssm's kernels in place of what the module that runs does from here on; without them only
-  // the parameters are named, as the class does in its arguments. Returns the last event played.
-  std::size_t split_scan(std::size_t i) {
-    const TracedEvent& e = block_.events[i];
-    const TracedOperationCall call(values_, e);
-    if (c_.options.linear_attention != LinearAttention::mamba_ssm || open_.empty()) return i;
-    const std::size_t end = end_of_module(block_, open_.back().name, i);
-    try {
-      values_.at(block_.events[end].tensor) = hf::mamba_split_scan(t_, split_scan_inputs(call));
-    } catch (const std::logic_error& broken) {
-      throw refused(phrase("{} in {}", e.name, block_.name), broken);
-    }
-    drop_within(i, end);
-    return end - 1;
-  }
-
-  // A feed-forward by tiles of the sequence, in the place of what the class does in it.
-  std::size_t tiled(std::size_t i) {
-    const std::size_t end = end_of_module(block_, block_.events[i].name, i);
-    enter(block_.events[i]);
-    values_.at(block_.events[end].tensor) =
-        hf::tiled_gated_mlp(t_, values_.at(block_.events[i].tensor));
-    drop_within(i, end);
-    return end - 1;  // which leaves it
-  }
-
-  // A linear layer that peft wraps: its own operation, and the adapter's beside it.
-  std::size_t adapted(std::size_t i) {
-    const TracedEvent& entered = block_.events[i];
-    const std::size_t end = end_of_module(block_, entered.name, i);
-    std::string_view operation;
-    std::int32_t input = -1;
-    for (std::size_t k = i; k < end; ++k) {
-      const TracedEvent& e = block_.events[k];
-      const bool product = e.kind == TracedEvent::Kind::operation &&
-                           (e.name == "linear" || e.name == "addmm" || e.name == "mm");
-      if (product) operation = e.name;
-      if (input < 0 && e.kind == TracedEvent::Kind::operation && !e.in.empty() &&
-          e.in[0].kind == TracedOperand::Kind::tensor) {
-        input = e.in[0].tensor;
-      }
-    }
-    const std::int32_t output = block_.events[end].tensor;
-    if (operation.empty() || input < 0 || output < 0) {
-      throw InputError(Diagnostic{"",
-                                  "/workload/method/lora/targets",
-                                  "layers that are one matrix product",
-                                  in_quotes(entered.name),
-                                  ""});
-    }
-    const std::string_view module = inside(entered.name);
-    const Tensor x = values_.at(input);
-    values_.at(output) = operation == "linear" ? hf::linear(t_, c_, module, x)
-                         : operation == "mm"   ? hf::matmul_linear(t_, c_, module, x)  // Falcon's
-                                               : hf::conv1d(t_, c_, module, x);
-    drop_within(i, end);
-    return end;
-  }
-
-  // Of a storage that goes on to other blocks: never a parameter's, never the input's.
-  Tensor own(const Tensor& tensor) {
-    const bool foreign =
-        tensor.storage() < 0 ||
-        (block_.input >= 0 && tensor.storage() == values_.at(block_.input).storage());
-    return foreign ? aten::clone(t_, tensor) : tensor;
-  }
-
-  Tensor end(Left& left) {
-    for (const std::int32_t held : block_.held) {
-      if (values_.at(held).defined()) t_.hold(values_.at(held));
-    }
-    for (const SlotUse& use : block_.gives) {
-      Tensor& tensor = values_.at(use.tensor);
-      tensor = own(tensor);
-      t_.share_with_gradient(first_slot_ + use.slot, tensor);
-      note(left, use.slot, tensor);
-    }
-    if (place_.call == 0 && values_.some_attention_pads()) hf::share_mask(t_, c_);
-    Tensor output = own(values_.at(block_.output));
-    note(left, -1, output);
-    return output;
-  }
-
-  // Without autograd, as in the first pass over a checkpoint, nothing is known of gradients.
-  void note(Left& left, std::int32_t slot, const Tensor& tensor) {
-    if (!t_.grad_enabled()) return;
-    left[slot] = Passed{tensor.shape(), tensor.dtype(), tensor.requires_grad(), -1};
-  }
-
-  Tape& t_;
-  const hf::Context& c_;
-  const TracedBlock& block_;
-  const CallPlace& place_;
-  std::int32_t first_slot_;
-  TracedValues values_;
-  std::vector<Open> open_;
-};
-
-// --- the whole model
 
 class Builder {
  public:
   Builder(GraphAssembler& assembler, const hf::Context& context, const TracedGraph& graph)
       : model_(context.model), graph_(graph), context_(context), assembler_(assembler) {
+    find_calls();
     find_ties();
     find_last_users();
   }
@@ -403,7 +47,15 @@ class Builder {
     if (has_operation(graph_, hf::kSplitScan)) {
       assembler_.assume(hf::who_scans(options.linear_attention));
     }
-    for (std::size_t i = 0; i < graph_.calls.size(); ++i) call(i);
+    const bool pipeline = options.stage.stages > 1;
+    if (pipeline) hf::keep_logits(assembler_, context_);
+    for (std::size_t i = 0; i < graph_.calls.size(); ++i) {
+      if (pipeline && !graph_.calls[i].layer) {
+        around_layers(i);
+      } else if (is_here_[i]) {
+        call(i);
+      }
+    }
   }
 
  private:
@@ -437,11 +89,26 @@ class Builder {
     }
   }
 
+  // Calls of this stage of a pipeline: of its layers, on the first stage of what stands before
+  // them, on the last of what stands behind.
+  void find_calls() {
+    const StagePlace& stage = context_.options.stage;
+    std::int64_t layers = 0;
+    for (const TracedCall& call : graph_.calls) {
+      const bool around = layers == 0 ? stage.is_first() : stage.is_last();
+      const std::int64_t layer = layers - stage.first_layer;
+      is_here_.push_back(stage.stages == 1 ||
+                         (call.layer ? layer >= 0 && layer < stage.layers : around));
+      layers += call.layer ? 1 : 0;
+    }
+  }
+
   // Parameters that several calls read. A model of values has another head in place of the
   // vocabulary's (Player::other_loss).
   void find_ties() {
     const bool of_values = context_.options.scores.code == TokenScores::values;
     for (std::size_t i = 0; i < graph_.calls.size(); ++i) {
+      if (!is_here_[i]) continue;
       for (const TracedEvent& event : block_of(i).events) {
         if (of_values && is_logits(event)) break;
         for (const TracedOperand& operand : event.in) {
@@ -458,6 +125,7 @@ class Builder {
 
   void find_last_users() {
     for (std::size_t i = 0; i < graph_.calls.size(); ++i) {
+      if (!is_here_[i]) continue;
       for (const SlotUse& use : block_of(i).takes)
         last_user_[use.slot] = static_cast<std::int32_t>(i);
     }
@@ -507,7 +175,7 @@ class Builder {
     return kind;
   }
 
-  void call(std::size_t i) {
+  CallPlace place_of(std::size_t i) {
     const TracedBlock& block = block_of(i);
     CallPlace place;
     place.call = i;
@@ -518,14 +186,51 @@ class Builder {
       assembler_.begin_stack();
     }
     for (const SlotUse& use : block.takes) {
-      Passed passed = left_.at(use.slot);
-      passed.last_user = last_user_.at(use.slot);
-      place.taken[use.slot] = passed;
+      const auto passed = left_.find(use.slot);
+      if (passed == left_.end()) {
+        if (graph_.calls[i].layer) needs_another_stage();
+        continue;
+      }
+      place.taken[use.slot] = passed->second;
+      place.taken[use.slot].last_user = last_user_.at(use.slot);
     }
+    return place;
+  }
+
+  [[noreturn]] void needs_another_stage() const {
+    throw InputError(Diagnostic{"",
+                                "/workload/pipeline_parallel",
+                                "a class whose layers read hidden states and what is made of none",
+                                in_quotes(model_.architecture),
+                                ""});
+  }
+
+  // What stands before and behind the layers of a pipeline, which a stage has or has what takes
+  // its place.
+  void around_layers(std::size_t i) {
+    const TracedBlock& block = block_of(i);
+    const CallPlace place = place_of(i);
+    Left left;
+    const auto player = [&](Tape& t) {
+      return TracedPlayer(t, context_, graph_, block, place, first_slot_);
+    };
+    const Shape hidden = context_.hidden_shape();
+    assembler_.set_hidden(hidden, [&](Tape& t) {
+      player(t).play_beside(left);
+      left[-1] = Passed{hidden, context_.options.dtype, true, -1};
+    });
+    assembler_.add(
+        block.name, graph_.calls[i].prefix, [&](Tape& t) { return player(t).play(left); });
+    for (const auto& [slot, passed] : left) left_[slot] = passed;
+  }
+
+  void call(std::size_t i) {
+    const TracedBlock& block = block_of(i);
+    const CallPlace place = place_of(i);
     const std::string kind = kind_of(place);
     Left left;
     const auto forward = [&](Tape& t) {
-      return Player(t, context_, graph_, block, place, first_slot_).play(left);
+      return TracedPlayer(t, context_, graph_, block, place, first_slot_).play(left);
     };
     const std::size_t made = assembler_.add_call(
         {block.name, graph_.calls[i].prefix, kind, graph_.calls[i].layer}, forward);
@@ -538,6 +243,7 @@ class Builder {
   const TracedGraph& graph_;
   hf::Context context_;
   GraphAssembler& assembler_;
+  std::vector<bool> is_here_;                              // calls of this stage
   std::map<std::string, std::vector<std::size_t>> users_;  // calls that read a parameter
   std::map<std::string, bool> by_product_;                 // the last of them in a product
   std::map<std::int32_t, std::int32_t> last_user_;         // of a slot
@@ -563,11 +269,6 @@ void check_options(const TracedGraph& graph, const GraphOptions& options) {
     refuse("/workload/tensor_parallel",
            "1 for a traced model",
            std::to_string(options.tensor_parallel),
-           "");
-  if (options.stage.stages > 1)
-    refuse("/workload/pipeline_parallel",
-           "1 for a traced model",
-           std::to_string(options.stage.stages),
            "");
   if (graph.attention.empty()) return;
   const std::string asked(name(kAttentionNames, options.attention));

@@ -292,13 +292,16 @@ void attention(Call& call) {
   Tensor keys = call.x(1), values = call.x(2);
   if (call.v.pads(call.e)) {
     mask = hf::mask(call.t, call.v.c);
-    keys = hf::repeat_kv(call.t, keys, call.x().size(1));  // use_gqa_in_sdpa: without a mask alone
-    values = hf::repeat_kv(call.t, values, call.x().size(1));
+    if (call.e.grouped) {  // use_gqa_in_sdpa: without a mask alone
+      keys = hf::repeat_kv(call.t, keys, call.x().size(1));
+      values = hf::repeat_kv(call.t, values, call.x().size(1));
+    }
   }
   hf::SdpaCall wanted;
   wanted.masked = mask.defined();
   wanted.mask_trains = mask.defined() && mask.requires_grad();
   wanted.causal = call.e.causal;
+  wanted.enable_gqa = call.e.grouped;
   wanted.dropout = call.e.p;
   const auto attend = [&](const Tensor& q, const Tensor& k, const Tensor& v) {
     const aten::Sdpa options = hf::sdpa_options(call.v.c, q, k, v, wanted);
@@ -425,7 +428,12 @@ constexpr std::array kOperations = {
     Row{"relu", unary<aten::relu>},
     Row{"silu", unary<aten::silu>},
     Row{"gelu", unary<aten::gelu>},
-    Row{"masked_fill", [](Call& k) { k.give(aten::masked_fill(k.t, k.x(0), k.x(1))); }},
+    Row{"masked_fill",
+        [](Call& k) {
+          k.x().shape().same_sizes(k.v.shape_of(k.e.out.front()))
+              ? k.give(aten::masked_fill(k.t, k.x(0), k.x(1)))
+              : play_general(k);  // what is filled is broadcast
+        }},
     Row{"dropout", [](Call& k) { k.give(aten::dropout(k.t, k.x(), k.e.p)); }},
     Row{"mean", [](Call& k) { reduce(k, true); }},
     Row{"sum", [](Call& k) { reduce(k, false); }},

@@ -133,7 +133,7 @@ class Blocks:
 
     def _chain(self, number):
         """The operations that make a view out of its storage's first tensor, the first first."""
-        chain, name = [], number  # what the operation before an operation in place made has the name of what that made
+        chain, name = [], number  # what a view of the same place, or an operation in place, gives has the name of what that made
         while not self._whole(number) and self._root(number) != number:
             maker = self.makers.get(number)
             if maker is None or not maker["in"]:
@@ -141,8 +141,7 @@ class Blocks:
             source = next((n for n in maker["in"] if n is not None and self._root(n) == self._root(number)), None)
             if source is None or source == number:
                 break
-            in_place = maker["op"].endswith("_") and self.rows[source].place[1:] == self.rows[number].place[1:]
-            if not in_place:
+            if self.rows[source].place[1:] != self.rows[number].place[1:]:
                 chain.append((maker, name, source))
                 name = source
             number = source
@@ -268,7 +267,8 @@ class Writer:
         # Made in an earlier part: the storage comes from there, views of it are made again.
         for maker, made, source in self.all._chain(number):
             if made not in self.local:
-                self._operation(maker, only=made)
+                self._operation(maker)
+                self.local.update((made, self.local[out]) for out in maker["out"] if self.rows[out].place == self.rows[made].place)
         if number not in self.local:
             root = self.all._root(number)
             if root in self.local:
@@ -279,7 +279,7 @@ class Writer:
                 self.local[number] = self._reference(root)
         return self.local[number]
 
-    def _operation(self, row, only=None):
+    def _operation(self, row):
         written = {key: value for key, value in row.items() if key not in ("in", "out", "saves")}
         written["in"] = [self._reference(number) for number in row["in"]]
         outs = []

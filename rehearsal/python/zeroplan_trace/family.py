@@ -571,12 +571,14 @@ class Class:
             return [tuple(one.shape) for one in of_config(self.config({**self.few, **values}), self.options).model.parameters()]
 
         part = key[:-len(last(key))]
+        heads = self.defaults.get(self.heads_key) or 1
+        sizes = (1728, 2880) if 1728 % heads == 2880 % heads == 0 else (64 * heads, 128 * heads)
         for width in [other for other in self.defaults if other.startswith(part) and sizes_of(other) == sizes_of("hidden_size") and is_size(other, self.defaults[other])]:
             try:
-                usual = [modules({width: size, key: None}) for size in (1728, 2880)]
-                for times in range(1, 9):
-                    if usual == [modules({width: size, key: times * size}) for size in (1728, 2880)]:
-                        return "=%d*%s" % (times, width)
+                usual = [modules({width: size, key: None}) for size in sizes]
+                same = [times for times in range(1, 9) if usual == [modules({width: size, key: times * size}) for size in sizes]]
+                if len(same) == 1:  # of a size that changes nothing all are
+                    return "=%d*%s" % (same[0], width)
             except Exception:  # a class that takes no null
                 continue
         return None
@@ -591,8 +593,8 @@ class Class:
             except Exception:
                 continue
             for key in keys:
-                if key != other and key not in self.follows and changed.get(key) != self.defaults.get(key):
-                    usual[key] = None
+                if key != other and key not in self.follows and changed.get(key) != self.defaults.get(key) and usual[key] == self.defaults.get(key):
+                    usual[key] = self.of_null(key) if is_size(key, usual[key]) else None
         return usual
 
 

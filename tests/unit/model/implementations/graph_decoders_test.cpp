@@ -1,6 +1,4 @@
-// Layers of Falcon and GPTBigCode: the bytes they save, and how high they peak. The sums
-// were recorded with the classes of transformers 4.47, 4.50 and 4.57 on meta tensors (torch 2.6).
-#include <algorithm>
+// The bytes that a layer of InternLM2 saves.
 #include <string>
 #include <string_view>
 
@@ -8,20 +6,16 @@
 #include "model/families/hf_config.hpp"
 #include "model/implementations/implementations.hpp"
 #include "tests/catch.hpp"
-#include "tests/support/graph_walk.hpp"
-#include "tests/support/small_decoders.hpp"
 
 namespace zeroplan {
 namespace {
 
-// h = 1024, 8 heads of 128, f = 4096, b = 2, s = 1024, bf16. K: keys of one head.
-constexpr std::int64_t U = 2 * 2 * 1024 * 1024, F = 4 * U, A = 2 * 2 * 8 * 1024 * 1024, K = U / 8;
-constexpr std::int64_t N = 4 * 2 * 1024, kLse = 8 * N, kIndex = 512;
+// h = 1024, 8 heads of 128, f = 4096, b = 2, s = 1024, bf16.
+constexpr std::int64_t U = 2 * 2 * 1024 * 1024;
 
 constexpr auto kEager = Attention::eager;
 constexpr auto kSdpa = Attention::sdpa;
 constexpr auto kFlash = Attention::flash;
-using testing::FalconKind;
 
 GraphOptions options(Attention attention, Version version) {
   GraphOptions o;
@@ -72,177 +66,6 @@ TEST_CASE("An InternLM2 layer saves what LLaMA's saves but for values that are v
   // Transformers' newer releases do not change what the repository's code does.
   CHECK(saved(made("internlm2", 2), kSdpa, {4, 57}) ==
         saved(made("internlm2", 2), kSdpa, own_tables));
-}
-
-TEST_CASE("A Falcon-7B layer saves 6U + A + 2F + 2N eager") {
-  CHECK(saved(testing::falcon(FalconKind::one_key_head), kEager, {4, 50}) ==
-        Bytes::of(6 * U + A + 2 * F + 2 * N + 2 * kIndex));
-}
-
-TEST_CASE("One key head goes to SDPA's math backend: fp32 queries, keys, values and scores") {
-  const Model model = testing::falcon(FalconKind::one_key_head);
-  const BlockMemory math = layer(model, kSdpa, {4, 50});
-  CHECK(math.saved + math.input ==
-        Bytes::of(3 * U + 3 * 2 * U + 2 * A + 2 * F + 2 * N + 2 * kIndex));
-  // _safe_softmax: scores, softmax, a bool and the result at once
-  CHECK(math.forward.total > Bytes::of(3 * 2 * A + A / 2));
-  CHECK(saved(model, kFlash, {4, 50}) ==
-        Bytes::of(4 * U + 2 * K + 2 * F + 2 * N + kLse + 2 * kIndex));
-}
-
-TEST_CASE("A Falcon-40B layer copies keys and values for every query head: 7U + A + 2F + 4N") {
-  const Model model = testing::falcon(FalconKind::grouped);
-  CHECK(saved(model, kEager, {4, 50}) == Bytes::of(7 * U + A + 2 * F + 4 * N + 2 * kIndex));
-  CHECK(saved(model, kSdpa, {4, 50}) == Bytes::of(7 * U + 2 * F + 4 * N + kLse + 2 * kIndex));
-  CHECK(saved(model, kFlash, {4, 50}) == saved(model, kSdpa, {4, 50}));
-  CHECK(layer(model, kSdpa, {4, 50}).backward_dropping_weight_gradients == Bytes::of(6 * U));
-}
-
-TEST_CASE("A Falcon layer with ALiBi: 8U + A + 2F + 4N, and 9A of scores in forward") {
-  const Model model = testing::falcon(FalconKind::alibi);
-  const BlockMemory eager = layer(model, kEager, {4, 50});
-  CHECK(eager.saved + eager.input == Bytes::of(8 * U + A + 2 * F + 4 * N));
-  // product A, its fp32 copy 2A, plus alibi 2A, plus mask 2A, in bf16 A, softmax A
-  CHECK(eager.forward.total >= Bytes::of(9 * A));
-  CHECK(saved(model, kSdpa, {4, 50}) == Bytes::of(8 * U + 2 * F + 4 * N + kLse));
-  CHECK_THROWS(build_graph(model, options(kFlash, {4, 50})));
-}
-
-TEST_CASE("The mask of Falcon with ALiBi has a square a head and lives through forward") {
-  const ModelGraph graph = build_graph(testing::falcon(FalconKind::alibi), options(kSdpa, {4, 50}));
-  bool found = false;
-  for (const SharedTensor& shared : graph.shared) {
-    if (shared.name != "mask") continue;
-    found = true;
-    CHECK(graph.storage({shared.producer, shared.storage}).bytes == Bytes::of(A));
-  }
-  CHECK(found);
-}
-
-TEST_CASE("A StarCoder layer pins the fused projection under SDPA and expands no key") {
-  const std::int64_t masks = U;  // two masks of U / 2
-  const std::int64_t fused = U + 2 * K;
-  // x, norm, fused, context, sum, norm; attention through the mask: LSE of the memory-efficient
-  const Bytes own = Bytes::of(5 * U + fused + masks + 2 * F + 4 * N + kLse);
-  CHECK(saved(testing::gpt_bigcode(true), kSdpa, {4, 50}) == own);
-  CHECK(saved(testing::gpt_bigcode(true), kFlash, {4, 50}) == own);
-  CHECK(saved(testing::gpt_bigcode(false), kSdpa, {4, 50}) ==
-        Bytes::of(8 * U + masks + 2 * F + 4 * N + kLse));
-}
-
-TEST_CASE("StarCoder's eager layer: the scripted softmax keeps its input, the interface does not") {
-  const std::int64_t masks = U + A / 2;
-  // the copy of the queries beside the fused projection; 2A in, 2A out, A dropped
-  CHECK(saved(testing::gpt_bigcode(true), kEager, {4, 50}) ==
-        Bytes::of(6 * U + U + 2 * K + masks + 2 * F + 5 * A + 4 * N));
-  CHECK(saved(testing::gpt_bigcode(true), kEager, {4, 57}) ==
-        Bytes::of(8 * U + masks + 2 * F + 3 * A + 4 * N));
-}
-
-// Copies of the labels, int64: shifted, since 4.49 of a padded copy.
-constexpr std::int64_t kLabels = 8 * 2048, kPaddedLabels = kLabels + 512;
-
-TEST_CASE("Loss case B for Falcon and GPTBigCode before 4.49, case D after") {
-  const std::int64_t L = 2 * 2048 * 32000, shifted = L / 1024 * 1023;
-  for (const Model& model :
-       {testing::falcon(FalconKind::one_key_head), testing::gpt_bigcode(true)}) {
-    CAPTURE(model.model_type);
-    const auto head = [&](Version version) {
-      return summarize(build_graph(model, options(kEager, version)).blocks.back());
-    };
-    const std::int64_t rest = U + 2 * N + 1024 + kLabels;
-    CHECK(head({4, 48}).forward.total == Bytes::of(L + 2 * shifted + rest));
-    CHECK(head({4, 49}).forward.total == Bytes::of(5 * L + kPaddedLabels + rest));
-  }
-}
-
-TEST_CASE("GPTBigCode's mask stays on the GPU once") {
-  CHECK(build_graph(testing::gpt_bigcode(true), options(kSdpa, {4, 50})).buffers ==
-        Bytes::of(1024 * 1024));
-}
-
-TEST_CASE("The parallel and multi-query decoders have the recorded operations with a kernel") {
-  struct Row {
-    Model model;
-    Attention attention;
-    Version version;
-    int forward, backward;
-  };
-  // Falcon: two copies of an index to the GPU more than on the meta device.
-  const std::vector<Row> rows = {
-      {testing::falcon(FalconKind::one_key_head), kEager, {4, 50}, 29 + 2, 45},
-      {testing::falcon(FalconKind::grouped), kSdpa, {4, 50}, 25 + 2, 46},
-      {testing::falcon(FalconKind::alibi), kEager, {4, 50}, 25, 34},
-      {testing::gpt_bigcode(true), kSdpa, {4, 50}, 12, 24},
-      {testing::gpt_bigcode(true), kSdpa, {4, 57}, 12, 21},
-      {testing::gpt_bigcode(true), kEager, {4, 57}, 23, 33}};
-  for (const Row& row : rows) {
-    const Block block = build_graph(row.model, options(row.attention, row.version)).blocks[1];
-    CAPTURE(row.model.architecture, row.version.minor);
-    CHECK(cost(block, Pass::forward).operations == row.forward);
-    CHECK(cost(block, Pass::backward).operations == row.backward);
-  }
-}
-
-// The same models of two layers with their heads and losses, recorded live with transformers 4.50.
-TEST_CASE("Whole decoders peak where the recordings did, to 0.02 of a hidden state") {
-  struct Row {
-    Model model;
-    Attention attention;
-    double forward, kept, backward;  // in U; kept: without the output object
-  };
-  const std::vector<Row> rows = {
-      {testing::falcon(FalconKind::one_key_head), kEager, 202.3949, 108.6409, 233.6370},
-      {testing::falcon(FalconKind::one_key_head), kSdpa, 224.3949, 130.6409, 255.6370},
-      {testing::falcon(FalconKind::grouped), kEager, 204.4027, 110.6487, 235.6448},
-      {testing::falcon(FalconKind::grouped), kSdpa, 188.4344, 94.6804, 219.6765},
-      {testing::falcon(FalconKind::alibi), kEager, 206.2777, 112.5237, 237.5198},
-      {testing::falcon(FalconKind::alibi), kSdpa, 198.3094, 104.5554, 229.5515},
-      {testing::gpt_bigcode(true), kEager, 279.7819, 186.0278, 311.0239},
-      {testing::gpt_bigcode(true), kSdpa, 190.3134, 96.5593, 221.5554}};
-  for (const Row& row : rows) {
-    const testing::GraphWalk walk(build_graph(row.model, options(row.attention, {4, 50})));
-    Bytes forward, backward, kept;
-    for (const testing::GraphWalk::Step& step : walk.steps()) {
-      if (step.step.pass == Pass::forward) forward = std::max(forward, step.peak);
-      if (step.step.pass == Pass::backward) backward = std::max(backward, step.peak);
-      if (step.step.pass == Pass::drop_outputs) kept = step.after;
-    }
-    const auto in_hidden_states = [](Bytes bytes) {
-      return static_cast<double>(bytes.count()) / static_cast<double>(U);
-    };
-    CAPTURE(row.model.architecture, static_cast<int>(row.attention));
-    CHECK(in_hidden_states(forward) == Approx(row.forward).margin(0.02).epsilon(0));
-    CHECK(in_hidden_states(kept) == Approx(row.kept).margin(0.02).epsilon(0));
-    CHECK(in_hidden_states(backward) == Approx(row.backward).margin(0.02).epsilon(0));
-  }
-}
-
-TEST_CASE("Every decoder releases what it allocates and yields each gradient once") {
-  for (const Model& model : {testing::falcon(FalconKind::one_key_head),
-                             testing::falcon(FalconKind::grouped),
-                             testing::falcon(FalconKind::alibi),
-                             testing::gpt_bigcode(true),
-                             testing::gpt_bigcode(false)}) {
-    for (const Version version : {Version{4, 44}, {4, 50}, {4, 57}}) {
-      for (const Attention attention : {kEager, kSdpa, kFlash}) {
-        const bool alibi = model.shape.position == PositionKind::alibi;
-        if (alibi && attention == kFlash && model.model_type == "falcon") continue;
-        for (int variant = 0; variant < 6; ++variant) {
-          GraphOptions o = options(attention, version);
-          o.use_cache = variant % 3 == 0;
-          o.checkpointing =
-              variant % 3 == 0 ? ActivationCheckpointing::none : ActivationCheckpointing::full;
-          o.checkpoint_reentrant = variant % 3 == 1;
-          o.mask = variant < 3 ? MaskKind::none : MaskKind::padded;
-          CAPTURE(model.architecture, version.minor, static_cast<int>(attention), variant);
-          const testing::GraphWalk walk(build_graph(model, o));
-          CHECK(walk.alive() == 0_B);
-          CHECK(walk.gradients() == static_cast<int>(model.parameters.size()));
-        }
-      }
-    }
-  }
 }
 
 }  // namespace

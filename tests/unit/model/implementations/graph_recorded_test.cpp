@@ -29,6 +29,8 @@ double saved_tolerance(const ActivationRow& row) {
   if (is(row, " mixtral/")) return 0.02;  // nonzero's pairs are one storage for three indices
   return row.on_gpu ? 0.005 : 0.0;
 }
+// Bytes: Falcon's indices of single heads, which its recording has as numbers.
+std::int64_t saved_slack(const ActivationRow& row) { return is(row, " falcon-") ? 32 : 0; }
 double live_tolerance(const ActivationRow& row) {
   if (is(row, " mixtral/")) return 0.02;
   // T5's recording is of a run without checkpoints, with which the zeros of the cross attention's
@@ -61,7 +63,7 @@ TEST_CASE("The graph saves byte for byte what transformers' classes save") {
     ++rows;
     const ActivationNumbers ours = testing::predicted_activations(row);
     INFO(row.id << ": " << ours.saved.count() << " saved, recorded " << row.recorded.saved.count());
-    CHECK(near(ours.saved, row.recorded.saved, saved_tolerance(row), 0));
+    CHECK(near(ours.saved, row.recorded.saved, saved_tolerance(row), saved_slack(row)));
   }
   CHECK(rows >= 100);
 }

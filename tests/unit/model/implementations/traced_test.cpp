@@ -4,6 +4,7 @@
 
 #include "base/diagnostic.hpp"
 #include "model/families/hf_config.hpp"
+#include "model/families/pipeline_stage.hpp"
 #include "model/families/traced_document.hpp"
 #include "model/graph/traced_graph.hpp"
 #include "model/implementations/implementations.hpp"
@@ -409,4 +410,53 @@ TEST_CASE("a document whose operation cannot be is bad input, with the operation
   CHECK(said.find("mm in all: ") == 0);
   CHECK(said.find("inner sizes do not match") != std::string::npos);
   CHECK(said.find(".cpp") == std::string::npos);
+}
+
+TEST_CASE("Stages of a recorded class have their layers, and make the mask again that these read") {
+  const char* config = R"({"model_type": "gpt_bigcode", "architectures": ["GPTBigCodeForCausalLM"],
+      "n_embd": 256, "n_layer": 6, "n_head": 4, "n_positions": 512, "vocab_size": 1000})";
+  const Model model = read_model(parse_json(config, "test").root, "test");
+  REQUIRE(has_stages(model));
+  constexpr std::int64_t kStages = 3, kLayers = 2;
+  for (std::int64_t stage = 0; stage < kStages; ++stage) {
+    CAPTURE(stage);
+    GraphOptions options = options_of(2, 256);
+    options.mask = MaskKind::padded;
+    options.stage = {stage, kStages, kLayers * stage, kLayers};
+    const Model part =
+        stage_of(model, {kLayers * stage, kLayers, stage == 0, stage + 1 == kStages});
+    const Walked walked(build_graph(part, options));
+    CHECK(walked.walk.alive() == 0_B);
+    CHECK(walked.walk.gradients() == static_cast<int>(part.parameters.size()));
+    // Before the layers, the layers, and what stands behind them.
+    CHECK(walked.graph.instances.size() == kLayers + 2);
+    const SharedTensor& mask = walked.graph.shared[static_cast<std::size_t>(
+        walked.graph.block_of(walked.graph.instances[1]).shared.front().slot)];
+    CHECK(mask.producer == 0);
+    CHECK(mask.last_user == kLayers);
+  }
+}
+
+TEST_CASE(
+    "A recorded layer that multiplies by itself is bitsandbytes' where its weight has four bits") {
+  const char* config = R"({"model_type": "falcon", "architectures": ["FalconForCausalLM"],
+      "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 1000})";
+  Model model = read_model(parse_json(config, "test").root, "test");
+  const GraphOptions options = options_of(1, 128);
+  const auto unpacked = [&] {
+    std::ptrdiff_t found = 0;
+    const Block layer = build_graph(model, options).blocks[1];
+    for (const Operation& operation : layer.operations) {
+      found += operation.name == "dequantize_4bit" ? 1 : 0;
+    }
+    return found;
+  };
+  CHECK(unpacked() == 0);
+  for (Parameter& parameter : model.parameters) {
+    const bool is_matrix =
+        parameter.name.find(".h.") != std::string::npos && parameter.shape.size() == 2;
+    parameter.quantized = is_matrix;
+    parameter.trainable = !is_matrix;
+  }
+  CHECK(unpacked() == 4 * 2);  // query_key_value, dense and two of the feed-forward, both passes
 }
