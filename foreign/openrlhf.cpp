@@ -93,8 +93,8 @@ class OpenrlhfReader {
         tokens));
   }
 
-  // What get_train_ds_config makes; its "auto" keys are DeepSpeed's defaults, because no Trainer
-  // fills them in. AutoTP's ranks are no data-parallel ones, so that the batch is the file's here
+  // The file that get_train_ds_config makes; "auto" is DeepSpeed's default there, as no Trainer
+  // fills it in. AutoTP's ranks are no data-parallel ones, so that the batch is the file's here
   // without OpenRLHF's factor of them.
   Json ds_config() {
     const std::int64_t stage = config_.count("stage", 2);

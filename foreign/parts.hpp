@@ -1,4 +1,4 @@
-// What settings said of the parts of one key, as loops of their own ask for it.
+// The settings of the parts of one key, as readers of other loops ask for them.
 #pragma once
 
 #include <cstdint>

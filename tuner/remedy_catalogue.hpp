@@ -42,14 +42,14 @@ class RemedyCatalogue {
   bool has_file() const { return says(ScenarioKey::ds_config); }
   const Json& trainer_said() const { return subject_.scenario().find(ScenarioKey::trainer)->value; }
 
-  // How candidates are made: remedy_catalogue.cpp
+  // Makers of candidates: remedy_catalogue.cpp
   RemedyCandidate& add(RemedyPrice price,
                        MemoryCategory acts,
                        Phrase text,
                        std::vector<Change> changes);
   void sort();
 
-  // Nothing is paid for these: remedy_catalogue_free.cpp
+  // Candidates for which nothing is paid: remedy_catalogue_free.cpp
   void add_free();
   void add_fused_loss();
   void add_loss_alone();
@@ -70,7 +70,7 @@ class RemedyCatalogue {
   void add_engine();
   void add_trainer_alone();
 
-  // Speed is paid for these: remedy_catalogue_speed.cpp
+  // Candidates for which speed is paid: remedy_catalogue_speed.cpp
   void add_slower();
   void add_checkpointing();
   void add_generation_in_parts();
@@ -86,13 +86,13 @@ class RemedyCatalogue {
   void add_offload();
   void add_fsdp_offload();
 
-  // These train otherwise: remedy_catalogue.cpp
+  // Candidates that train otherwise: remedy_catalogue.cpp
   void add_other_training();
   void add_half_weights();
   void add_smaller_batch();
   void add_shorter_sequences();
 
-  // These are about the host: remedy_catalogue_host.cpp
+  // Candidates of the host: remedy_catalogue_host.cpp
   void add_loading(Loading loading, Phrase text);
   void add_lighter_loading();
   void add_less_on_host();
@@ -100,7 +100,7 @@ class RemedyCatalogue {
   void add_buffers_for_weights(std::vector<Change>& changes) const;
   void add_leaner_offload(bool optimizer, bool weights);
 
-  // These have to be bought: remedy_catalogue.cpp
+  // Candidates that are bought: remedy_catalogue.cpp
   void add_more_host_memory();
   void add_more_nodes();
 

@@ -160,7 +160,7 @@ void add_evaluation(const Plan& plan,
 
 // --- [J4] failures
 
-// How long `work` takes where failures come at random, one in `mean` on the average, with a
+// The time of `work` where failures come at random, one in `mean` on the average, with a
 // checkpoint after each `interval` of work: infinite where so much work is hardly ever done.
 double seconds_with_failures(double work, double interval, double checkpoint, double mean) {
   constexpr double kHardlyEver = 50.0;

@@ -58,8 +58,8 @@ class GraphWriters {
   struct Graphs {
     std::size_t first = 0;  // of writers_
     std::size_t count = 1;
-    // Which one a micro-step has: the last one the last, those without one of their own the last
-    // but one.
+    // The graph of a micro-step: of the last one the last, of those without one of their own the
+    // last but one.
     std::size_t of(int micro_step, int accumulation) const {
       const std::size_t last = count - 1;
       const std::size_t turn = std::max<std::size_t>(last, 1) - 1;
