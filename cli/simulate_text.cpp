@@ -1,6 +1,5 @@
 #include "cli/simulate_text.hpp"
 
-#include <array>
 #include <string>
 #include <vector>
 
@@ -143,10 +142,6 @@ Phrase time_text(const StepTime& step) {
       percent_text(step.mfu));
 }
 
-// In the order of JobPart.
-constexpr std::array kJobPartWords = {
-    "steps", "padding", "dataloader", "logging", "saving", "evaluation", "failures"};
-
 // Steps and time of the whole run.
 Phrase job_text(const JobTime& job) {
   Phrase text = phrase("{} steps, {}; sequences padded to {:.0f} tokens on average",
@@ -166,7 +161,7 @@ Phrase job_shares_text(const JobTime& job) {
   for (std::size_t i = 0; i < job.parts.size(); ++i) {
     const double percent = 100.0 * (job.parts[i] / job.seconds());
     if (percent < kShown) continue;
-    parts.push_back(phrase("{:.1f} % {}", percent, Phrase(kJobPartWords[i])));
+    parts.push_back(phrase("{:.1f} % {}", percent, kJobPartNames.names[i]));
   }
   const Phrase time = phrase_list(parts);
   if (job.longer_share.value_or(0.0) <= 0.0) return phrase("of its time {}", time);

@@ -14,7 +14,7 @@ namespace zeroplan::foreign {
 // What could not be followed, with its place.
 void leave_unread(const std::string& what, const std::string& file, int line, Part& part);
 
-// What a job says, "--nodes=2", "-N 2": as settings whose names are the flags.
+// The options of a job, "--nodes=2", "-N 2", as settings whose names are the flags.
 std::vector<Setting> job_settings(const std::vector<Word>& words, const std::string& file);
 // How many processes Slurm starts, by the lines of sbatch or the options of srun: settings whose
 // names are the flags.

@@ -229,7 +229,7 @@ class ShellReader {
     return text_.size();
   }
 
-  // What variables come to is bounded, however often they name each other.
+  // The text that variables expand to is bounded, however often they name each other.
   void count_expanded(std::int64_t bytes) {
     expanded_ += bytes;
     if (expanded_ <= kMostText) return;

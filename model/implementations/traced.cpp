@@ -205,8 +205,8 @@ class Builder {
                                 ""});
   }
 
-  // What stands before and behind the layers of a pipeline, which a stage has or has what takes
-  // its place.
+  // Adds a block before or behind the layers of a pipeline, or what takes its place in a stage
+  // without it.
   void around_layers(std::size_t i) {
     const TracedBlock& block = block_of(i);
     const CallPlace place = place_of(i);

@@ -16,7 +16,7 @@
 
 namespace zeroplan {
 
-// What goes from block to block, as the block that made it left it.
+// A tensor that goes from block to block, as the block that made it left it.
 struct Passed {
   Shape shape;
   DType dtype = DType::bf16;
@@ -32,14 +32,14 @@ struct CallPlace {
   std::map<std::string, Tape::Tie> ties;  // by name relative to the prefix
 };
 
-// What a block left, by slot; the output under -1.
+// The tensors that a block left, by slot; the output under -1.
 using Left = std::map<std::int32_t, Passed>;
 
 // From here on a block multiplies with the vocabulary's matrix and makes a loss of the logits.
 bool is_logits(const TracedEvent& e);
 
-// What an operation asks of its tensors and the document does not give: a precondition of the code
-// that plays it (ZP_CHECK), which only a document that somebody wrote can break.
+// The error of a document whose tensors are not what an operation asks for: a precondition of the
+// code that plays it (ZP_CHECK), which only a document that somebody wrote can break.
 InputError refused(const std::string& where, const std::logic_error& broken);
 
 class TracedPlayer {
@@ -59,8 +59,8 @@ class TracedPlayer {
 
   Tensor play(Left& left);
 
-  // What a later stage of a pipeline makes again beside the hidden states that it receives: all
-  // that comes of no parameter.
+  // Plays the operations that a later stage of a pipeline repeats beside the hidden states that it
+  // receives: those whose results depend on no parameter.
   void play_beside(Left& left);
 
  private:
@@ -118,7 +118,7 @@ class TracedPlayer {
   // beside it, or one of four-bit weights.
   std::size_t whole_layer(std::size_t i);
 
-  // Of a storage that goes on to other blocks: never a parameter's, never the input's.
+  // A tensor of a storage that goes on to other blocks: never a parameter's, never the input's.
   Tensor own(const Tensor& tensor);
   Tensor end(Left& left);
   void give(Left& left);

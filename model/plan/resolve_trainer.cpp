@@ -103,7 +103,7 @@ NamedSettings named_settings(const Json& value) {
   return {value.members()[0].first, &value.members()[0].second};
 }
 
-// Of OpenRLHF: its own loss, which reads log-probabilities of all tokens.
+// Reads OpenRLHF's fine-tuning, whose own loss reads log-probabilities of all tokens.
 void read_fine_tuning(SettingsReader& reader, TrainerSettings& trainer) {
   constexpr std::string_view kKeys[] = {"code"};
   reader.refuse_others(kKeys);

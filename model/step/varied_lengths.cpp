@@ -15,8 +15,8 @@ namespace {
 constexpr int kMicroBatches = 32;
 
 // Micro-batches longer or shorter than all before them, and the last of each step that has one. The
-// others find the blocks that they need: of 69 rehearsals of 32 micro-batches reserved memory is
-// within 0.1 % of what it is with all of them.
+// others find the blocks that they need: for 69 rehearsals of 32 micro-batches the simulated
+// reserved memory is within 0.13 % of that with all of them.
 std::vector<std::vector<std::int64_t>> extremes_of(const std::vector<std::int64_t>& lengths,
                                                    std::size_t in_a_step) {
   std::vector<std::vector<std::int64_t>> steps;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-
 namespace zeroplan::simulator {
 
 DdpWriter::DdpWriter(const Plan& plan, const ModelGraph& graph, const VariedGraphs& varied)
