@@ -452,8 +452,8 @@ std::vector<Flag> flags_of(const CommandInfo& command) {
       {"--from",
        "",
        "FILE",
-       "a training set up elsewhere: LLaMA-Factory's or axolotl's YAML, accelerate's, the "
-       "Trainer's arguments, a job script; flags override it",
+       "a training set up elsewhere: YAML of LLaMA-Factory, axolotl, verl or accelerate, the "
+       "Trainer's arguments, a job script, a command; flags override it",
        "Flags"});
   flags.push_back(
       {"--tokenizer",

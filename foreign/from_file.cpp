@@ -11,6 +11,7 @@
 #include "foreign/meaning.hpp"
 #include "foreign/processes.hpp"
 #include "foreign/yaml.hpp"
+#include "model/families/hf_config.hpp"
 
 namespace zeroplan::foreign {
 namespace {
@@ -38,17 +39,13 @@ Tool tool_of(const Json& document) {
 }
 
 constexpr const char* kExpected =
-    "arguments of transformers' Trainer, TRL, LLaMA-Factory or axolotl, accelerate's "
-    "configuration, or a script that starts one of them";
+    "arguments of transformers' Trainer, TRL, LLaMA-Factory, axolotl, ms-swift, OpenRLHF or verl, "
+    "accelerate's configuration, or a script that starts one of them";
 
 // Nobody's settings: which option takes the file, where one does.
 void refuse_other_documents(const Json& document, const std::string& file) {
-  Phrase hint;
-  if (has(document, "zero_optimization|train_micro_batch_size_per_gpu")) {
-    hint = phrase("this is a ds_config.json: --ds-config {}", file);
-  } else if (has(document, "workload|cluster")) {
-    hint = phrase("this is a scenario: --scenario {}", file);
-  } else if (has(document, "hidden_size|architectures")) {
+  Phrase hint = option_that_takes(document, file);
+  if (hint.empty() && has(document, "hidden_size|architectures")) {
     hint = phrase("this is a model's config.json: --model {}", file);
   }
   const bool known =

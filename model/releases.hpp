@@ -92,6 +92,7 @@ enum class ReleaseRule : std::uint8_t {
   composer_has_flash_2,
   sdpa_groups_heads,
   math_attention_in_fp32,
+  safe_softmax_in_place,
   first_cudnn_attention,
   drops_old_names,
   sorts_pinned_by_size,

@@ -433,6 +433,8 @@ def unit_of(workload):
 class Text:
     """The data as text that is packed: what is read, and sequences and micro-batches of it."""
 
+    to_end = False  # whether rows are padded to the sequence's length, not to the longest
+
     def __init__(self, arguments, scenario, model):
         text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
         self.arguments, self.vocabulary = arguments, text.vocab_size
@@ -445,7 +447,12 @@ class Text:
         return Sequences(self.length, count, self.vocabulary, seed, tokens)
 
     def collate(self, rows):
-        return {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
+        longest = self.length if self.to_end else max(len(row["input_ids"]) for row in rows)
+        filled = [("input_ids", 0), ("labels", -100), ("attention_mask", 0)]
+        for row in rows:
+            row.setdefault("attention_mask", torch.ones_like(row["input_ids"]))
+        return {key: torch.stack([torch.nn.functional.pad(row[key], (0, longest - len(row[key])), value=value)
+                                  for row in rows]) for key, value in filled}
 
 
 class Samples(Text):
@@ -464,14 +471,6 @@ class Samples(Text):
 
     def sequences(self, count, seed, rows):
         return Rows(self.length, rows) if rows else super().sequences(count, seed, rows)
-
-    def collate(self, rows):
-        longest = self.length if self.to_end else max(len(row["input_ids"]) for row in rows)
-        filled = [("input_ids", 0), ("labels", -100), ("attention_mask", 0)]
-        for row in rows:
-            row["attention_mask"] = torch.ones_like(row["input_ids"])
-        return {key: torch.stack([torch.nn.functional.pad(row[key], (0, longest - len(row[key])), value=value)
-                                  for row in rows]) for key, value in filled}
 
 
 def data_of(arguments, scenario, model):

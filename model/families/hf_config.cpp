@@ -378,13 +378,14 @@ Model read_model(const Json& config,
   ConfigFindings findings;
   const std::string model_type = model_type_of(config, findings.notes);
   if (model_type.empty()) {
-    throw InputError(Diagnostic{.file = file,
-                                .pointer = pointer + "/model_type",
-                                .expected = "model_type, for instance \"llama\"",
-                                .got = config.find("model_type") == nullptr
-                                           ? "no such key"
-                                           : described(*config.find("model_type")),
-                                .hint = "a config.json of transformers names it"});
+    const Phrase hint = pointer.empty() ? option_that_takes(config, file) : Phrase();
+    throw InputError(Diagnostic{
+        .file = file,
+        .pointer = pointer + "/model_type",
+        .expected = "model_type, for instance \"llama\"",
+        .got = config.find("model_type") == nullptr ? "no such key"
+                                                    : described(*config.find("model_type")),
+        .hint = hint.empty() ? "a config.json of transformers names it" : hint});
   }
   const Family* family = family_of(model_type, config, use);
   if (family == nullptr) return recorded_model(model_type, config, file, pointer, use);
@@ -406,6 +407,15 @@ Model read_model(const Json& config,
   take_stored_dtype(model, config);
   model.notes.insert(model.notes.begin(), findings.notes.begin(), findings.notes.end());
   return model;
+}
+
+Phrase option_that_takes(const Json& document, const std::string& file) {
+  const auto has = [&](const char* key) { return document.find(key) != nullptr; };
+  if (has("zero_optimization") || has("train_micro_batch_size_per_gpu")) {
+    return phrase("this is a ds_config.json: --ds-config {}", file);
+  }
+  if (has("workload") || has("cluster")) return phrase("this is a scenario: --scenario {}", file);
+  return {};
 }
 
 Phrase how_to_trace(const std::string& file) {

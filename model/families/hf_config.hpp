@@ -41,6 +41,9 @@ Model read_model(const Json& config,
 // The hint beside a class that is not known: the command that traces it. `file`: its config's.
 Phrase how_to_trace(const std::string& file);
 
+// The hint that names the option which takes a scenario or a ds_config; empty for other documents.
+Phrase option_that_takes(const Json& document, const std::string& file);
+
 // Whether memory and time are predicted for a config: its class is known or recorded, or it is a
 // traced document. True for what read_model() refuses as damaged: it says why.
 bool is_planned(const Json& config, const ModelUse& use = {});

@@ -64,7 +64,8 @@ Tensor dropout(Tape& t, const Tensor& x, double probability);
 Tensor mean_last(Tape& t, const Tensor& x);   // keepdim
 Tensor sum(Tape& t, const Tensor& x, int d);  // over one dimension, which is not kept
 Tensor softmax(Tape& t, const Tensor& x, std::optional<DType> dtype = {});
-Tensor safe_softmax(Tape& t, const Tensor& x);
+// The guard for rows that are masked whole writes over the softmax (`in_place`) or makes a tensor.
+Tensor safe_softmax(Tape& t, const Tensor& x, bool in_place);
 Tensor log_softmax(Tape& t, const Tensor& x);
 // The labels are saved: undefined where they are the batch's own.
 Tensor nll_loss(Tape& t, const Tensor& log_probabilities, const Tensor& labels = Tensor());
@@ -134,6 +135,7 @@ struct Sdpa {
   bool deterministic = false;
   bool enable_gqa = false;   // keys and values of fewer heads, each for a group of queries
   bool math_in_fp32 = true;  // torch >= 2.5: the math backend upcasts 16-bit inputs
+  bool guards_in_place = true;  // torch >= 2.6: safe_softmax
 };
 Tensor scaled_dot_product_attention(Tape& t,
                                     const Tensor& q,

@@ -269,6 +269,14 @@ Tensor aligned_bias(Tape& t, const Tensor& bias) {
   return t.alias(out, out.shape().with_size(-1, bias.size(-1)), "slice");
 }
 
+// convert_boolean_attn_mask (attention.cpp): a mask of numbers, the call's own.
+Tensor bias_of(Tape& t, const Tensor& mask, DType dtype) {
+  if (!mask.defined() || mask.dtype() != DType::boolean) return mask;
+  Tensor bias = t.empty(mask.shape().as_contiguous(), dtype);
+  t.launch({.name = "where", .traffic = bias.bytes() + mask.bytes(), .kernels = 2});
+  return bias;
+}
+
 Tensor mem_efficient(Tape& t,
                      const Tensor& q,
                      const Tensor& k,
@@ -276,13 +284,7 @@ Tensor mem_efficient(Tape& t,
                      const Tensor& mask,
                      const Sdpa& options) {
   const bool trains = t.trains({&q, &k, &v});
-  Tensor bias = mask;
-  if (mask.defined() && mask.dtype() == DType::boolean) {
-    // convert_boolean_attn_mask: a float mask of this call's own
-    bias = t.empty(mask.shape().as_contiguous(), q.dtype());
-    t.launch({.name = "masked_fill", .traffic = bias.bytes() + mask.bytes(), .kernels = 2});
-  }
-  bias = aligned_bias(t, bias);
+  const Tensor bias = aligned_bias(t, mask);
   SavedAttention saved;
   if (trains) saved = save_inputs(t, q, k, v);
   if (trains && bias.defined()) saved.mask = t.save(bias);
@@ -340,12 +342,7 @@ Tensor math(Tape& t,
   if (options.causal) {
     Tensor allowed = t.empty(Shape{q.size(2), k.size(2)}, DType::boolean);
     t.launch({.name = "tril", .kind = OpKind::fill, .traffic = allowed.bytes() * 3, .kernels = 2});
-    bias = allowed;
-  }
-  if (bias.defined() && bias.dtype() == DType::boolean) {
-    Tensor floats = t.empty(bias.shape().as_contiguous(), inner);
-    t.launch({.name = "where", .traffic = floats.bytes() + bias.bytes(), .kernels = 2});
-    bias = std::move(floats);
+    bias = bias_of(t, allowed, inner);
   }
   const Tensor query = scale(t, query_acc);
   const bool grouped = options.enable_gqa;
@@ -359,7 +356,8 @@ Tensor math(Tape& t,
   }
   if (bias.defined()) scores = add_in_place(t, scores, bias);
   // torch 2.5 brought both the fp32 arithmetic and the guard for rows that are masked whole
-  scores = options.math_in_fp32 ? safe_softmax(t, scores) : softmax(t, scores);
+  scores =
+      options.math_in_fp32 ? safe_softmax(t, scores, options.guards_in_place) : softmax(t, scores);
   scores = dropout(t, scores, options.dropout);
   Tensor out = matmul(t, scores, values);
   const Tensor probabilities = to(t, scores.detached(), origin);
@@ -377,9 +375,12 @@ Tensor scaled_dot_product_attention(Tape& t,
   const Tensor q = autocast_lower(t, query);
   const Tensor k = autocast_lower(t, key);
   const Tensor v = autocast_lower(t, value);
-  const Tensor mask = autocast_lower(t, attention_mask);
+  const Tensor given = autocast_lower(t, attention_mask);
   const Tape::InsideOperation inside(t);
   ZP_CHECK(q.shape().rank() == 4, "attention: (batch, heads, sequence, head size) expected");
+  // Whatever computes it, with the dtype of the queries as they came
+  // (scaled_dot_product_attention).
+  const Tensor mask = bias_of(t, given, q.dtype());
   switch (options.backend) {
     case SdpaBackend::flash: {
       ZP_CHECK(!mask.defined(), "the flash backend takes no mask");

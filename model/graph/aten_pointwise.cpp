@@ -380,13 +380,14 @@ Tensor softmax_op(Tape& t, const Tensor& x, DType dtype, bool logarithm) {
 
 // _safe_softmax (native/transformers/attention.cpp, torch 2.5): softmax, then where(all(x == -inf),
 // 0, it). One node for autograd, whose saved output is the last of its tensors.
-Tensor safe_softmax(Tape& t, const Tensor& x) {
+Tensor safe_softmax(Tape& t, const Tensor& x, bool in_place) {
   Tensor out;
   {
     // Inside one dispatched operation: autograd and a dispatch mode see its result alone.
     constexpr MemoryCategory kInside = MemoryCategory::temporaries;
-    const Tensor plain = t.empty(x.shape().as_contiguous(), x.dtype(), kInside);
-    const Tensor masked = t.empty(plain.shape(), DType::boolean, kInside);
+    const Shape shape = x.shape().as_contiguous();
+    const Tensor plain = in_place ? t.empty(shape, x.dtype()) : t.empty(shape, x.dtype(), kInside);
+    const Tensor masked = t.empty(shape, DType::boolean, kInside);
     const Tensor rows =
         t.empty(x.shape().with_size(-1, 1).as_contiguous(), DType::boolean, kInside);
     t.launch({.name = "_safe_softmax",
@@ -394,7 +395,7 @@ Tensor safe_softmax(Tape& t, const Tensor& x) {
               .traffic = distinct_bytes(x) + plain.bytes()});
     t.launch({.name = "eq", .traffic = distinct_bytes(x) + masked.bytes()});
     t.launch({.name = "all", .kind = OpKind::reduction, .traffic = masked.bytes() + rows.bytes()});
-    out = t.empty(plain.shape(), x.dtype());
+    out = in_place ? plain : t.empty(shape, x.dtype());
     t.launch({.name = "where", .traffic = plain.bytes() * 2 + rows.bytes()});
   }
   record_softmax(t, x, out, false);

@@ -122,6 +122,7 @@ aten::Sdpa sdpa_options(
   options.dropout = call.dropout;
   options.deterministic = c.options.deterministic;
   options.math_in_fp32 = c.options.torch_acts(ReleaseRule::math_attention_in_fp32);
+  options.guards_in_place = c.options.torch_acts(ReleaseRule::safe_softmax_in_place);
   return options;
 }
 

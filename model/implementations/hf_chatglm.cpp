@@ -111,6 +111,7 @@ Tensor core_attention(
     options.causal = !padded;
     options.deterministic = c.options.deterministic;
     options.math_in_fp32 = c.options.torch_acts(ReleaseRule::math_attention_in_fp32);
+    options.guards_in_place = c.options.torch_acts(ReleaseRule::safe_softmax_in_place);
     context = aten::scaled_dot_product_attention(t, q, k, v, mask, options);
   }
   context = aten::transpose(t, context, 1, 2);

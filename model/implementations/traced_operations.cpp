@@ -439,7 +439,11 @@ constexpr std::array kOperations = {
     Row{"sum", [](Call& k) { reduce(k, false); }},
     Row{"softmax", softmax},
     Row{"_softmax", softmax},
-    Row{"_safe_softmax", unary<aten::safe_softmax>},
+    Row{"_safe_softmax",
+        [](Call& k) {
+          k.give(aten::safe_softmax(
+              k.t, k.x(), k.v.c.options.torch_acts(ReleaseRule::safe_softmax_in_place)));
+        }},
     Row{"_log_softmax", unary<aten::log_softmax>},
     Row{"nll_loss_forward", nll_loss},
     Row{"native_layer_norm", layer_norm},

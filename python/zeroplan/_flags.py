@@ -21,7 +21,7 @@ class RunFlags(TypedDict, total=False):
     profile: Document
     scenario: Document
     from_: Document
-    """A file that starts a training elsewhere: LLaMA-Factory's or axolotl's YAML, accelerate's, sbatch scripts."""
+    """A file that starts a training elsewhere: YAML of LLaMA-Factory, axolotl, verl or accelerate, job scripts, commands."""
     tokenizer: File
     """Folder of the tokenizer that counts the samples of dataset, a .jsonl file."""
     epochs: float

@@ -361,6 +361,20 @@ TEST_CASE("a layer may be called again, and layers of a tower may begin a period
   CHECK(*found.document->find("calls")->items().back().find("prefix") == Json("layer.0."));
 }
 
+TEST_CASE("Heads of keys that a config leaves out are its class's own, not as many as of queries") {
+  const auto keys_of = [](const std::string& type) {
+    return read_model(json(R"({"hidden_size": 512, "num_hidden_layers": 2, "vocab_size": 99,
+        "num_attention_heads": 64, "intermediate_size": 128, "model_type": ")" +
+                           type + "\"}"),
+                      "config.json")
+        .shape.kv_heads;
+  };
+  CHECK(keys_of("llama") == 64);
+  CHECK(keys_of("mistral") == 8);
+  CHECK(keys_of("qwen2") == 32);
+  CHECK(keys_of("qwen3") == 32);
+}
+
 TEST_CASE("a type that nobody knows is that of its class") {
   CHECK(class_stem("Qwen3MoeForCausalLM") == "Qwen3Moe");
   CHECK(class_stem("GPT2LMHeadModel") == "GPT2");
@@ -371,7 +385,7 @@ TEST_CASE("a type that nobody knows is that of its class") {
   CHECK(recorded_type_of("").empty());
   const auto type_of = [](const std::string& type, const std::string& name) {
     return read_model(json(R"({"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "intermediate_size": 128, "vocab_size": 99, "model_type": ")" +
+        "num_key_value_heads": 4, "intermediate_size": 128, "vocab_size": 99, "model_type": ")" +
                            type + R"(", "architectures": [")" + name + "\"]}"),
                       "config.json")
         .model_type;
@@ -446,7 +460,7 @@ TEST_CASE("a value that a config says for all layers is that of each") {
 TEST_CASE("a class beside those that are written is taken from its recording") {
   const auto model_of = [](const std::string& type, const std::string& name) {
     return read_model(json(R"({"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "intermediate_size": 128, "vocab_size": 99, "model_type": ")" +
+        "num_key_value_heads": 4, "intermediate_size": 128, "vocab_size": 99, "model_type": ")" +
                            type + R"(", "architectures": [")" + name + "\"]}"),
                       "config.json");
   };

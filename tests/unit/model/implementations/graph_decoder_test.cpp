@@ -84,9 +84,9 @@ std::int64_t launches(const Model& model, const GraphOptions& o, std::string_vie
 TEST_CASE("A window makes masks from as many tokens on as it has, in sliding layers alone") {
   const Model model = from("gemma3_text", R"(, "sliding_window": 128)");
   GraphOptions o = options({5, 17}, Attention::sdpa);
-  CHECK(launches(model, o, "masked_fill") == 5);  // the sixth layer sees all
+  CHECK(launches(model, o, "where") == 5);  // the sixth layer sees all
   o.sequence_length = 127;
-  CHECK(launches(model, o, "masked_fill") == 0);
+  CHECK(launches(model, o, "where") == 0);
 }
 
 TEST_CASE(
