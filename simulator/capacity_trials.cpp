@@ -53,9 +53,9 @@ class Trials {
     bool verdict_alone = false;      // it is enough to know on which side of it the answer lies
     bool runs_at_threshold = false;  // is known already
   };
-  // Largest factor by which the GPU can be smaller, between `asked.low` and `asked.high`. Which
-  // factors run is not monotone to the last byte: on which side of the threshold the answer lies
-  // is tried at that one, whoever asks.
+  // Largest factor by which the GPU can be smaller, between `asked.low` and `asked.high`: most
+  // plans run at the high end, which is tried first. Which factors run is not monotone to the last
+  // byte: on which side of the threshold the answer lies is tried at that one, whoever asks.
   double largest_factor(const Asked& asked) const {
     // Less than what is allocated never runs.
     const double runs = surely_runs();
@@ -65,11 +65,13 @@ class Trials {
     if (runs >= asked.high || fails <= runs) return runs;
     double low = std::max(runs, asked.low);
     double high = std::min(fails, asked.high);
-    if (low > runs && !runs_with(low)) return low;
+    const bool runs_at_high = !asked.verdict_alone && high < fails && runs_with(high);
+    if (!runs_at_high && low > runs && !runs_with(low)) return low;
     const double threshold = asked.threshold + kFactorRounding;
     const bool open = low < threshold && threshold < high;
     const bool fits = open && (asked.runs_at_threshold || runs_with(threshold));
     if (asked.verdict_alone) return fits ? threshold : low;
+    if (runs_at_high) low = high;
     while (high - low > asked.precision) {
       const double middle = 0.5 * (low + high);
       (runs_with(middle) ? low : high) = middle;
@@ -116,12 +118,15 @@ Tightest tightest_of(PlayedRanks& ranks,
   for (const std::size_t i : order) {
     const Trials trials(ranks, i, unlimited[i], question.gpu);
     if (tightest && trials.surely_runs() >= std::min(tightest->factor, roomy)) continue;
-    const double factor = trials.largest_factor({1.0 - kFarTail * sd,
-                                                 roomy,
-                                                 0.25 * sd,
-                                                 question.threshold,
-                                                 question.verdict_alone,
-                                                 question.threshold_first});
+    // Only whether this one has less room than the tightest so far.
+    const bool bounded = tightest && !question.verdict_alone;
+    const double factor =
+        trials.largest_factor({1.0 - kFarTail * sd,
+                               bounded ? std::min(tightest->factor, roomy) : roomy,
+                               0.25 * sd,
+                               question.threshold,
+                               question.verdict_alone,
+                               question.threshold_first});
     if (!tightest || factor < tightest->factor) tightest = Tightest{i, factor};
   }
   return *tightest;
