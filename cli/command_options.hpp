@@ -13,11 +13,12 @@ inline constexpr OptionInfo kConfidence = {
 inline constexpr OptionInfo kForce = {
     "--force", "", "", "with -o: also replace files that zeroplan did not write"};
 
-inline constexpr OptionInfo kForm = {
-    "--form",
-    "",
-    "TOOL",
-    "with -o: one file for llama-factory, axolotl, accelerate, trl, trainer, shell or sbatch"};
+inline constexpr OptionInfo kForm = {"--form",
+                                     "",
+                                     "TOOL",
+                                     "with -o: one file for llama-factory, axolotl, accelerate, "
+                                     "trl, trainer, shell, sbatch, openrlhf or "
+                                     "verl"};
 
 inline constexpr OptionInfo kClusters = {
     "--clusters",

@@ -421,12 +421,14 @@ void take_meaning(const foreign::Meaning& meaning, const std::string& path, Argu
   arguments.from_said = foreign::describe(meaning);
   arguments.from_file = path;
   // The tools whose files are written, too.
-  const bool written = meaning.tool != foreign::Tool::accelerate &&
-                       meaning.tool != foreign::Tool::swift &&
-                       !foreign::has_own_arguments(meaning.tool);
+  const bool written =
+      meaning.tool != foreign::Tool::accelerate && meaning.tool != foreign::Tool::swift;
   arguments.from_tool = written ? name(foreign::kToolNames, meaning.tool) : "";
   for (const foreign::Setting& setting : meaning.kept) {
     arguments.from_kept.push_back({setting.name, setting.value});
+    if (setting.words.empty()) continue;
+    Json& words = arguments.from_kept.back().value = Json::array();
+    for (const std::string& word : setting.words) words.push_back(word);
   }
 }
 

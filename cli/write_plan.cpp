@@ -18,7 +18,8 @@ foreign::Form form_of_name(const std::string& name) {
   if (const auto form = find(foreign::kFormNames, std::string_view(name))) return *form;
   throw InputError({kCommandLine,
                     "--form",
-                    "llama-factory, axolotl, accelerate, trl, trainer, shell or sbatch",
+                    "llama-factory, axolotl, accelerate, trl, trainer, shell, sbatch, openrlhf or "
+                    "verl",
                     in_quotes(name),
                     did_you_mean(name, foreign::kFormNames.names)});
 }
@@ -36,11 +37,19 @@ std::optional<foreign::Form> form_of_path(const Arguments& arguments, const std:
   if (fs::is_directory(path, none)) return std::nullopt;
   const std::string end = fs::path(path).extension().string();
   if (end == ".sbatch" || end == ".slurm") return foreign::Form::sbatch;
-  if (end == ".sh") return foreign::Form::shell;
+  const bool own = arguments.from_tool == "openrlhf" || arguments.from_tool == "verl";
+  if (end == ".sh") return own ? form_of_name(arguments.from_tool) : foreign::Form::shell;
   if (!names_document(path)) return std::nullopt;
   if (arguments.from_tool == "trainer")
     return end == ".json" ? foreign::Form::trainer : foreign::Form::trl;
-  if (!arguments.from_tool.empty()) return form_of_name(arguments.from_tool);
+  if (!arguments.from_tool.empty() && !own) return form_of_name(arguments.from_tool);
+  if (own) {
+    throw InputError({kCommandLine,
+                      "--output",
+                      "the name of a folder or of a script, FILE.sh",
+                      in_quotes(path),
+                      phrase("{} is started by a command", arguments.from_tool)});
+  }
   if (end == ".json") return foreign::Form::trainer;
   throw InputError({kCommandLine,
                     "--output",
@@ -148,7 +157,7 @@ void write_form_file(const Plan& plan,
   place.model = model_of(scenario, place.notes);
   place.kept = kept_settings(arguments, form);
   const tuner::WrittenForm written = tuner::write_form(plan, form, place);
-  const bool two = tuner::names_ds_config(plan);
+  const bool two = tuner::names_ds_config(plan, form);
   // The one that is named first: who is stopped between them has no file that names nothing.
   if (two) write_file(place.ds_config, emit(written_ds_config(plan)).dump(2) + "\n");
   write_file(output.path, written.text);

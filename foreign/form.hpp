@@ -11,9 +11,20 @@
 
 namespace zeroplan::foreign {
 
-enum class Form { llama_factory, axolotl, accelerate, trl, trainer, shell, sbatch };
-inline constexpr EnumNames<Form, 7> kFormNames{
-    {"llama-factory", "axolotl", "accelerate", "trl", "trainer", "shell", "sbatch"}};
+enum class Form { llama_factory, axolotl, accelerate, trl, trainer, shell, sbatch, openrlhf, verl };
+inline constexpr EnumNames<Form, 9> kFormNames{{"llama-factory",
+                                                "axolotl",
+                                                "accelerate",
+                                                "trl",
+                                                "trainer",
+                                                "shell",
+                                                "sbatch",
+                                                "openrlhf",
+                                                "verl"}};
+// A command whose arguments are the user's own, with what the plan has in their place.
+inline constexpr bool is_own_command(Form form) {
+  return form == Form::openrlhf || form == Form::verl;
+}
 
 // How the file names what lies beside it, and itself.
 struct FormPlace {
@@ -22,7 +33,8 @@ struct FormPlace {
   std::string model;        // a folder, a name of the hub
   std::string script = {};  // that accelerate starts; empty: the user's own
   std::optional<double> learning_rate = {};  // the folder's; else the usual one
-  FormSettings kept = {};          // of the user's own file, which no plan has: data, rates
+  // Of the user's own file: what no plan has, data and rates; of an own command all.
+  FormSettings kept = {};
   std::vector<Phrase> notes = {};  // more that the file does not say
 };
 

@@ -147,7 +147,8 @@ Json run_part(const Plan& plan, const FormPlace& place) {
   return run;
 }
 
-// The plan as the rows name its parts: the workload of its scenario, without what has no effect.
+}  // namespace
+
 Json parts_of(const Plan& plan, Form form, const FormPlace& place) {
   Json parts = workload_document(plan);
   parts["model"] = place.model;
@@ -174,7 +175,6 @@ Json parts_of(const Plan& plan, Form form, const FormPlace& place) {
   return parts;
 }
 
-// "method.rank"; null where the plan has none.
 const Json* part_at(const Json& parts, std::string_view path) {
   const Json* part = &parts;
   while (part != nullptr && !path.empty()) {
@@ -184,6 +184,8 @@ const Json* part_at(const Json& parts, std::string_view path) {
   }
   return part;
 }
+
+namespace {
 
 bool is_there(const Json* part) { return part != nullptr && *part != Json(false); }
 

@@ -12,6 +12,11 @@ namespace zeroplan::foreign {
 // Precondition: form is llama_factory, axolotl, trl or trainer. trl is also what a shell line says.
 FormSettings settings_of(const Plan& plan, Form form, const FormPlace& place);
 
+// The plan as the rows name its parts: the workload of its scenario, without what has no effect.
+Json parts_of(const Plan& plan, Form form, const FormPlace& place);
+// "method.rank"; null where the plan has none.
+const Json* part_at(const Json& parts, std::string_view path);
+
 // TrainingArguments.optim and axolotl's optimizer; empty where the ds_config names one.
 std::string optimizer_argument(const Plan& plan);
 

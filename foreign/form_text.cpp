@@ -32,7 +32,7 @@ std::string yaml_scalar_or_flow(const Json& value) {
 
 std::string word_of(const Json& value) {
   if (value.is_string()) return sh_word(value.as_string());
-  return value.is_object() ? sh_word(value.dump()) : value.dump();
+  return value.is_object() || value.is_array() ? sh_word(value.dump()) : value.dump();
 }
 
 }  // namespace
@@ -64,8 +64,17 @@ std::string argument_words(const FormSettings& settings, const std::string& sepa
   std::string text;
   for (const FormSetting& setting : settings) {
     text += (text.empty() ? "" : separator) + "--" + setting.name;
+    if (setting.value.is_null()) continue;
     if (!setting.value.is_array()) text += " " + word_of(setting.value);
     for (const Json& item : setting.value.items()) text += " " + word_of(item);
+  }
+  return text;
+}
+
+std::string override_words(const FormSettings& settings, const std::string& separator) {
+  std::string text;
+  for (const FormSetting& setting : settings) {
+    text += (text.empty() ? "" : separator) + setting.name + "=" + word_of(setting.value);
   }
   return text;
 }

@@ -24,8 +24,10 @@ using FormSettings = std::vector<FormSetting>;
 std::string yaml_lines(const FormSettings& settings);
 // One object.
 std::string json_text(const FormSettings& settings);
-// "--name value ...", for transformers' HfArgumentParser: objects as JSON, lists as words. Quoted
-// for sh.
+// "--name value ...", for transformers' HfArgumentParser: objects as JSON, lists as words, a null
+// as the name alone. Quoted for sh.
 std::string argument_words(const FormSettings& settings, const std::string& separator);
+// "name=value ...", for Hydra: a name that no row knows is one that the user added. Quoted for sh.
+std::string override_words(const FormSettings& settings, const std::string& separator);
 
 }  // namespace zeroplan::foreign

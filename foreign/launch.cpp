@@ -430,11 +430,16 @@ class CommandReader {
       const std::size_t equals = word.text.find('=');
       const std::string name = plain_name(word.text.substr(0, equals));
       Word value{"true", word.line, true};
+      std::vector<std::string> several;
       if (equals != std::string::npos) {
         value = {word.text.substr(equals + 1), word.line, word.whole};
       } else if (at_ < words_.size() && !is_flag(words_[at_])) {
         value = words_[at_++];
-        while (at_ < words_.size() && !is_flag(words_[at_])) value.text += " " + words_[at_++].text;
+        several = {value.text};
+        while (at_ < words_.size() && !is_flag(words_[at_])) {
+          several.push_back(words_[at_++].text);
+          value.text += " " + several.back();
+        }
       }
       if (!value.whole) {
         not_whole(name, {value.text, word.line, false});
@@ -444,6 +449,7 @@ class CommandReader {
         part_.files.push_back({"file", Json(value.text), file_, word.line});
       } else {
         keep(name, Json(value.text), word);
+        if (several.size() > 1) part_.settings.back().words = std::move(several);
       }
     }
   }

@@ -243,6 +243,8 @@ class OpenrlhfReader {
   }
 
   void say_what_is_left_out() {
+    // Its kernels stand in the model; the loss is the command's own, which reads all logits.
+    if (trainer_.on("liger")) set(ScenarioKey::fused_loss, true);
     if (trainer_.on("states_sleep")) {
       assume(
           "DeepSpeed's states are counted while vLLM generates: those that ds.enable_sleep moves "
@@ -253,11 +255,6 @@ class OpenrlhfReader {
       assume(
           "the entropy of the policy's tokens, which a compiled function makes of the logits, is "
           "not planned");
-    }
-    if (trainer_.on("liger")) {
-      assume(
-          "Liger's kernels of norms, positions and MLPs are not planned; OpenRLHF's loss reads all "
-          "logits beside them");
     }
     if (trainer_.find("evaluates") != nullptr) {
       assume(

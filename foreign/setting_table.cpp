@@ -94,6 +94,7 @@ class Table {
     row.when = text("when");
     row.otherwise = object.find("else");
     row.comment = text("comment");
+    row.usual = object.find("usual");
     return row;
   }
 

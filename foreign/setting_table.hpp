@@ -76,6 +76,7 @@ struct SettingRow {
   std::string_view when;
   const Json* otherwise = nullptr;
   std::string_view comment;
+  const Json* usual = nullptr;  // theirs where nobody says it
 };
 
 // What a tool takes where nobody says it.

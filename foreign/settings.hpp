@@ -21,6 +21,7 @@ struct Setting {
   Json value;
   std::string file;
   int line = 0;
+  std::vector<std::string> words = {};  // of a command line's value that is several
 };
 
 inline constexpr std::string_view kThreads = "OMP_NUM_THREADS";

@@ -80,6 +80,9 @@ ReadLine line_of(const Setting& setting, const Phrase& taken) {
 
 void file_setting(const Setting& setting, const Became& became, Tool tool, Meaning& meaning) {
   const ReadLine line = line_of(setting, became.as);
+  // A command with arguments of its own is written again with all that it said.
+  const bool all = has_own_arguments(tool);
+  if (all && !says_nothing(setting.value)) meaning.kept.push_back(setting);
   switch (became.use) {
     case Use::taken:
       meaning.read.push_back(line);
@@ -97,7 +100,7 @@ void file_setting(const Setting& setting, const Became& became, Tool tool, Meani
       break;
   }
   const bool of_launcher = setting.name.find('.') != std::string::npos;
-  if (!says_nothing(setting.value) && !of_launcher && tool != Tool::accelerate) {
+  if (!all && !says_nothing(setting.value) && !of_launcher && tool != Tool::accelerate) {
     meaning.kept.push_back(setting);
   }
 }

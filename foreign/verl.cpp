@@ -102,6 +102,8 @@ class VerlReader {
   }
 
   void say_what_is_left_out() {
+    // Its kernels stand in the model; the loss is the command's own, which reads all logits.
+    if (trainer_.on("liger")) set(ScenarioKey::fused_loss, true);
     if (trainer_.on("weights_sleep") || trainer_.on("states_sleep")) {
       assume(
           "the actor's weights and states are counted while the rollout runs, those that "
@@ -124,11 +126,6 @@ class VerlReader {
           "the entropy of the policy's tokens, which a compiled function makes of the logits, is "
           "not "
           "planned");
-    }
-    if (trainer_.on("liger")) {
-      assume(
-          "Liger's kernels of norms, positions and MLPs are not planned; verl's loss reads all "
-          "logits beside them");
     }
     if (trainer_.on("reward_model")) {
       assume("the reward model runs on the policy's GPUs before the step and is not planned");

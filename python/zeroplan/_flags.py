@@ -150,7 +150,7 @@ class FitFlags(Question, total=False):
     output: File
     """Folder to write everything that starts the recommendation to; with form, or to the tool of from_, one file."""
     form: str
-    """llama-factory, axolotl, accelerate, trl, trainer, shell or sbatch."""
+    """llama-factory, axolotl, accelerate, trl, trainer, shell, sbatch, openrlhf or verl."""
 
 
 class SearchFlags(Question, total=False):

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/quoting.hpp"
+#include "foreign/command_settings.hpp"
 #include "foreign/form_settings.hpp"
 #include "model/plan/trainer.hpp"
 #include "tuner/kit/kit_values.hpp"
@@ -47,6 +48,15 @@ std::string accelerate_hosts(const Plan& plan) {
       head_host(plan));
 }
 
+// The launcher leaves OMP_NUM_THREADS alone.
+std::string deepspeed_line(const Plan& plan) {
+  return fmt::format(
+      "{}deepspeed {}--num_gpus={} --module",
+      plan.workload.omp_num_threads > 0 ? threads_before(plan) : "",
+      several(plan) ? fmt::format("--hostfile=hostfile --num_nodes={} ", plan.cluster.nodes) : "",
+      plan.cluster.gpus_per_node());
+}
+
 std::string script_of_transformers(const Plan& plan) {
   return plan.model->shape.kind == ModelKind::encoder ? "run_mlm.py" : "run_clm.py";
 }
@@ -83,6 +93,8 @@ std::string start_line(const Plan& plan, foreign::Form form, const foreign::Form
                          script_of_transformers(plan),
                          file);
     case foreign::Form::shell:
+    case foreign::Form::openrlhf:
+    case foreign::Form::verl:
       return "bash " + file;
     case foreign::Form::sbatch:
       return "sbatch " + file;
@@ -91,15 +103,9 @@ std::string start_line(const Plan& plan, foreign::Form form, const foreign::Form
 }
 
 std::string shell_body(const Plan& plan, const foreign::FormPlace& place) {
-  const Workload& work = plan.workload;
   std::string launcher;
-  if (work.engine == TrainingEngine::deepspeed) {
-    // This launcher leaves OMP_NUM_THREADS alone.
-    if (work.omp_num_threads > 0) launcher = threads_before(plan);
-    launcher += several(plan) ? fmt::format("deepspeed --hostfile=hostfile --num_nodes={} ",
-                                            plan.cluster.nodes)
-                              : "deepspeed ";
-    launcher += fmt::format("--num_gpus={} --module", plan.cluster.gpus_per_node());
+  if (plan.workload.engine == TrainingEngine::deepspeed) {
+    launcher = deepspeed_line(plan);
   } else {
     launcher = fmt::format("{}torchrun {} --nproc_per_node={} -m",
                            threads_before(plan),
@@ -108,6 +114,15 @@ std::string shell_body(const Plan& plan, const foreign::FormPlace& place) {
   }
   return launcher + fmt::format(" {} \\\n  ", trl_module(plan)) +
          foreign::argument_words(settings_of(plan, foreign::Form::trl, place), " \\\n  ") + "\n";
+}
+
+std::string own_command(const Plan& plan, foreign::Form form, const foreign::FormPlace& place) {
+  const std::string launcher =
+      foreign::starts_by_ray(plan) ? threads_before(plan) + "python3 -m" : deepspeed_line(plan);
+  return fmt::format("{} {} \\\n  {}\n",
+                     launcher,
+                     foreign::module_of_command(plan),
+                     foreign::command_words(plan, form, place, " \\\n  "));
 }
 
 std::string sbatch_directives(const Plan& plan) {

@@ -7,6 +7,7 @@
 
 #include "base/check.hpp"
 #include "foreign/form_settings.hpp"
+#include "foreign/settings.hpp"
 #include "model/plan/trainer.hpp"
 #include "model/releases.hpp"
 #include "tuner/kit/form_launch.hpp"
@@ -117,6 +118,7 @@ std::vector<Phrase> notes_of(const Plan& plan, foreign::Form form) {
     add_notes_of_accelerate(plan, notes);
     return notes;
   }
+  if (foreign::is_own_command(form)) return notes;
   if (form == foreign::Form::trainer) add_notes_of_scripts(plan, notes);
   add_notes_of_optimizer(plan, notes);
   add_notes_of_memory(plan, form, notes);
@@ -183,10 +185,47 @@ foreign::FormSettings with_kept(foreign::FormSettings settings, const foreign::F
 
 }  // namespace
 
-bool names_ds_config(const Plan& plan) { return plan.workload.engine == TrainingEngine::deepspeed; }
+bool names_ds_config(const Plan& plan, foreign::Form form) {
+  return plan.workload.engine == TrainingEngine::deepspeed && !foreign::is_own_command(form);
+}
+
+namespace {
+
+// What OpenRLHF makes a ds_config of by its arguments (get_train_ds_config).
+constexpr std::string_view kOfOpenrlhf =
+    "stage|offload_optimizer/device|offload_optimizer/pin_memory|offload_param/device|"
+    "zero_hpz_partition_size|overlap_comm|contiguous_gradients|reduce_scatter";
+
+// What the plan has and the command's own loop does not.
+std::vector<Phrase> beyond_command(const Plan& plan, foreign::Form form) {
+  const std::string_view code = name(foreign::kFormNames, form);
+  const bool same = plan.trainer != nullptr && name(kTrainerCodeNames, plan.trainer->code) == code;
+  if (!same) return {phrase("another loop than {}'s: --from reads its commands", code)};
+  std::vector<Phrase> reasons;
+  if (form == foreign::Form::verl) return reasons;
+  const EngineConfig& engine = plan.engine;
+  if (engine.offload_parameter.device != OffloadDevice::none) {
+    reasons.emplace_back("weights in host memory, for which OpenRLHF has no argument");
+  }
+  if (engine.offload_optimizer.device == OffloadDevice::nvme) {
+    reasons.emplace_back("optimizer states on NVMe, for which OpenRLHF has no argument");
+  }
+  constexpr std::string_view kSection = "/zero_optimization/";
+  for (const auto& [knob, value] : plan.ds_config.values()) {
+    const std::string_view pointer = pointer_of(knob);
+    if (!pointer.starts_with(kSection)) continue;
+    if (foreign::is_named_in(kOfOpenrlhf, pointer.substr(kSection.size()))) continue;
+    if (value == default_value(knob, engine.stage, plan.software.deepspeed_release)) continue;
+    reasons.push_back(phrase("{}, for which OpenRLHF has no argument", pointer));
+  }
+  return reasons;
+}
+
+}  // namespace
 
 std::vector<Phrase> beyond_form(const Plan& plan, foreign::Form form) {
   if (plan.workload.engine == TrainingEngine::embedded) return {"zeroplan's own runtime"};
+  if (foreign::is_own_command(form)) return beyond_command(plan, form);
   std::vector<Phrase> reasons = beyond_trainer(plan);
   if (plan.workload.pipeline_parallel > 1) {
     reasons.emplace_back("pipeline stages, which no Trainer starts");
@@ -224,7 +263,9 @@ std::vector<KitForm> kit_forms(const Plan& plan) {
                                  KitForm{foreign::Form::llama_factory, "llamafactory.yaml"},
                                  KitForm{foreign::Form::axolotl, "axolotl.yaml"},
                                  KitForm{foreign::Form::trl, "trl.yaml"},
-                                 KitForm{foreign::Form::trainer, "trainer.json"}};
+                                 KitForm{foreign::Form::trainer, "trainer.json"},
+                                 KitForm{foreign::Form::openrlhf, "openrlhf.sh"},
+                                 KitForm{foreign::Form::verl, "verl.sh"}};
   // JSON has no comments: what run_clm.py cannot be told would stand nowhere.
   const bool silent = plan.workload.method != Method::full;
   std::vector<KitForm> forms;
@@ -258,6 +299,11 @@ WrittenForm write_form(const Plan& plan, foreign::Form form, const foreign::Form
     written.text =
         "#!/usr/bin/env bash\n" + directives + head(plan, written) +
         (form == foreign::Form::sbatch ? sbatch_body(plan, place) : shell_body(plan, place));
+    return written;
+  }
+  if (foreign::is_own_command(form)) {
+    written.executable = true;
+    written.text = "#!/usr/bin/env bash\n" + head(plan, written) + own_command(plan, form, place);
     return written;
   }
   if (form == foreign::Form::accelerate) {

@@ -1,9 +1,9 @@
 // A plan in the files of the tools that people train with: LLaMA-Factory's and axolotl's YAML,
 // accelerate's configuration, arguments of TRL and of transformers' scripts, a shell line, a job
-// script of Slurm. cli/from reads them back. Names of settings are those of the tools' argument
-// classes: LLaMA-Factory src/llamafactory/hparams/*_args.py, axolotl utils/schemas/*.py, accelerate
-// utils/dataclasses.py, trl/trainer/sft_config.py and model_config.py, transformers
-// training_args.py and examples/pytorch/language-modeling/run_clm.py.
+// script of Slurm, OpenRLHF's and verl's commands. cli/from reads them back. Names of settings are
+// those of the tools' argument classes: LLaMA-Factory src/llamafactory/hparams/*_args.py, axolotl
+// utils/schemas/*.py, accelerate utils/dataclasses.py, trl/trainer/sft_config.py and
+// model_config.py, transformers training_args.py and examples/pytorch/language-modeling/run_clm.py.
 #pragma once
 
 #include <string>
@@ -39,6 +39,6 @@ std::vector<KitForm> kit_forms(const Plan& plan);
 foreign::FormPlace kit_place(const Plan& plan, std::string_view path);
 
 // Whether the file names a ds_config.json: whoever writes it writes that, too.
-bool names_ds_config(const Plan& plan);
+bool names_ds_config(const Plan& plan, foreign::Form form);
 
 }  // namespace zeroplan::tuner
