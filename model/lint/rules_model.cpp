@@ -87,9 +87,8 @@ void nvme_parameter_buffer(const Run& run, Report& report) {
 // [L2] Elements of this rank in sub-groups: parameters of one optimizer group in order, a sub-group
 // closed when it reaches sub_group_size.  Source: runtime/zero/stage3.py:_create_fp16_sub_groups.
 std::vector<double> sub_groups(const Run& run, std::int64_t size, std::int64_t ranks) {
-  const Frontend frontend = run.is_trainer() ? Frontend::hf_trainer : Frontend::native;
   const std::vector<EngineParameter> parameters =
-      engine_parameters(*run.model, frontend, !run.file.optimizer().empty());
+      engine_parameters(*run.model, run.is_trainer() && run.file.optimizer().empty());
   int groups = 0;
   for (const EngineParameter& parameter : parameters)
     groups = std::max(groups, parameter.group + 1);

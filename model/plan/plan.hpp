@@ -173,12 +173,13 @@ DsConfig written_ds_config(const Plan& plan);
 // The resolved scenario document: every workload key explicit; resolving it again gives it again.
 Json scenario_document(const Plan& plan, const Scenario& scenario);
 
-// How the optimizer's parameter groups are made: the Trainer's own optimizer keeps one-dimensional
-// parameters apart (no weight decay); to one that DeepSpeed makes from its file (`in_file`) the
-// Trainer hands all parameters as one group (integrations/deepspeed.py deepspeed_optim_sched), and
-// so does a native script.
-std::vector<EngineParameter> engine_parameters(const Model& model, Frontend frontend, bool in_file);
-std::vector<EngineParameter> engine_parameters(const Plan& plan);  // of its model
+// How the optimizer's parameter groups are made, with one-dimensional parameters `apart` (no weight
+// decay) or all in one group.
+std::vector<EngineParameter> engine_parameters(const Model& model, bool apart);
+// Of the plan's model: the Trainer's own optimizer keeps them apart, and OpenRLHF's
+// (get_optimizer_grouped_parameters); to one that DeepSpeed makes from its file the Trainer hands
+// all as one group (integrations/deepspeed.py deepspeed_optim_sched), and so does a native script.
+std::vector<EngineParameter> engine_parameters(const Plan& plan);
 // Buffers that the plan's engine holds on a rank besides activations and gathered weights.
 std::vector<EngineBuffer> engine_buffers(const Plan& plan, int rank);
 

@@ -604,15 +604,12 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   return std::move(r.plan);
 }
 
-std::vector<EngineParameter> engine_parameters(const Model& model,
-                                               Frontend frontend,
-                                               bool in_file) {
+std::vector<EngineParameter> engine_parameters(const Model& model, bool apart) {
   std::vector<EngineParameter> result;
   result.reserve(model.parameters.size());
   for (const Parameter& parameter : model.parameters) {
     // Megatron: get_params_for_weight_decay_optimization (megatron/optimizer/__init__.py).
-    const bool keeps_apart =
-        (frontend == Frontend::hf_trainer && !in_file) || model.implementation_family == "megatron";
+    const bool keeps_apart = apart || model.implementation_family == "megatron";
     const bool no_decay = keeps_apart && parameter.shape.size() <= 1;
     result.push_back({parameter.numel, parameter.trainable, no_decay ? 1 : 0});
     result.back().rows = parameter.shape.empty() ? 1 : parameter.shape.front();
@@ -624,8 +621,10 @@ std::vector<EngineParameter> engine_parameters(const Model& model,
 }
 
 std::vector<EngineParameter> engine_parameters(const Plan& plan) {
-  std::vector<EngineParameter> result = engine_parameters(
-      *plan.model, plan.workload.frontend, plan.ds_config.text(Knob::optimizer_type).has_value());
+  const bool in_file = plan.ds_config.text(Knob::optimizer_type).has_value();
+  const bool by_trainer = plan.workload.frontend == Frontend::hf_trainer && !in_file;
+  const bool by_openrlhf = plan.trainer != nullptr && plan.trainer->code == TrainerCode::openrlhf;
+  std::vector<EngineParameter> result = engine_parameters(*plan.model, by_trainer || by_openrlhf);
   const Workload& workload = plan.workload;
   const TracedGraph* traced = traced_graph_of(*plan.model);
   if (traced != nullptr && workload.method == Method::full) {

@@ -4,6 +4,7 @@
 
 #include "model/engine/optimizer_step.hpp"
 #include "model/implementations/embedded_memory.hpp"
+#include "model/plan/trainer.hpp"
 #include "model/step/generation.hpp"
 #include "simulator/engines/deepspeed_initialisation.hpp"
 
@@ -83,12 +84,17 @@ DeepSpeedWriter::Streams DeepSpeedWriter::make_streams() {
 void DeepSpeedWriter::write_initialisation() {
   if (plan_.beside != nullptr) beside_.emplace(plan_, writer_, communicators_);
   const std::size_t begin = writer_.position();
-  if (beside_) {  // the trainer prepares them before it trains
+  // TRL's trainers prepare them before they train; OpenRLHF's strategy.prepare() the trained model
+  // first (train_dpo.py).
+  const bool trained_first =
+      plan_.trainer != nullptr && plan_.trainer->code == TrainerCode::openrlhf;
+  if (beside_ && !trained_first) {
     writer_.mark(Phase::load);
     beside_->hold_weights();
   }
   ModuleFetches* fetches = fetches_ ? &*fetches_ : nullptr;
   DeepSpeedInitialisation(plan_, model_graph_, config_, writer_, buffers_, fetches).write();
+  if (beside_ && trained_first) beside_->hold_weights();
   rank_.initialisation = writer_.since(begin);
 }
 

@@ -8,6 +8,7 @@
 #include "foreign/from_file.hpp"
 #include "foreign/processes.hpp"
 #include "foreign/setting_table.hpp"
+#include "model/plan/plan.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/foreign_files.hpp"
 
@@ -182,4 +183,17 @@ TEST_CASE("a command that stands in a here-document or in arrays is read at its 
   std::string documents;
   for (int i = 0; i < 50'000; ++i) documents += "read a <<E" + std::to_string(i) + "\n";
   CHECK_THROWS_AS(foreign::read_from(files.add("d.sh", documents)), InputError);
+}
+
+// Rehearsed with OpenRLHF 0.11.0's own train_dpo at stage 2: norms are a group of their own, and
+// the reference is moved to the GPU behind the trained model's initialisation.
+TEST_CASE("OpenRLHF's optimizer has the norms apart, as get_optimizer_grouped_parameters() does") {
+  Scenario scenario = read(kSft + "--pretrain m --max_len 512").scenario;
+  scenario.set(ScenarioKey::model, Json("qwen3-0.6b"), {"test", ""});
+  scenario.set(ScenarioKey::cluster, Json("2xA100-40G"), {"test", ""});
+  const Plan plan = resolve(scenario);
+  for (std::size_t i = 0; i < plan.engine_parameters.size(); ++i) {
+    const bool vector = plan.model->parameters[i].shape.size() <= 1;
+    CHECK(plan.engine_parameters[i].group == (vector ? 1 : 0));
+  }
 }
