@@ -134,7 +134,7 @@ const std::set<std::string>& names() {
       "en",
       "zh",
       "nvswitch",
-      "dbrx",
+      "jamba",
       "mlock",
       "gloo",
       "apex",

@@ -7,7 +7,7 @@ SEE_ALWAYS = ("blip", "blip-2", "git", "idefics", "instructblip", "instructblipv
 POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions")
 # A config's keys by what must divide what: one value and others, by the first pattern that is in the key's name.
 SIZES = (
-    (("num_key_value_heads", "num_kv_heads", "multi_query_group_num"), (3, 2, 1)),
+    (("num_key_value_heads", "num_kv_heads", "multi_query_group_num", "kv_n_heads"), (3, 2, 1)),
     (("num_global_key_value_heads",), (2, 6, 4)),
     (("linear_num_key_heads",), (3, 6, 2)),
     (("linear_num_value_heads",), (6, 18, 36)),
@@ -71,6 +71,7 @@ RELEASED = {
     "bamba": ({"attn_layer_indices": [1, 3]},),
     "canary": ({"encoder_config.num_mel_bins": 128, "encoder_config.scale_input": False, "encoder_config.layerdrop": 0.0},),  # 1b-v2
     "chameleon": ({"vocabulary_map": {"<image>": 8711}},),
+    "emu3": ({"vocabulary_map": {"<image>": 0}},),  # of a tokenizer: texts have none of it
     "dbrx": ({"attn_config.kv_n_heads": 8, "attn_config.clip_qkv": 8, "attn_config.rope_theta": 5e5, "ffn_config.ffn_hidden_size": 10752, "ffn_config.moe_num_experts": 16, "ffn_config.moe_top_k": 4},),
     "deepseek_ocr2": ({"text_config.mlp_layer_types": ("dense", "sparse"), "text_config.hidden_size": 1280, "text_config.num_attention_heads": 10,
                        "text_config.num_experts_per_tok": 6, "text_config.moe_intermediate_size": 896},),

@@ -25,6 +25,7 @@ from .problem import Problem
 from .spelling import spellings
 
 _BATCHES, _SEQUENCES = (2, 3, 5), (128, 256, 512)
+_JOINT_TRIES = 96
 
 
 class Sample:
@@ -73,11 +74,11 @@ class Class:
         if options.class_name:
             self.layers_key, *self.stacks = filter(self._is_built, (self.layers_key, *self.stacks))
         self.few = self._few()
-        self.kv_key = next((self.text + key for key in SIZES[0][0] if self.text + key in self.defaults), None)
+        self.kv_key = next((part + key for part in ("attn_config.", self.text) for key in SIZES[0][0] if part + key in self.defaults), None)
         self.heads_key = next((key for key in self.defaults if key.startswith(self.text) and sizes_of(key) == sizes_of("num_attention_heads")), None)
         self.tie_keys = [key for key in ("tie_word_embeddings", self.text + "tie_word_embeddings") if isinstance(self.defaults.get(key), bool)]
         self.tie_keys = self._tie_keys()
-        self.ties = (False, True) if self.tie_keys else (None,)
+        self.ties = tuple(tied for tied in (False, True) if self._is_config({key: tied for key in self.tie_keys})) if self.tie_keys else (None,)
         self.grouped = self.kv_key is not None and self.defaults[self.kv_key] not in (None, self.defaults.get(self.heads_key))
         self.all_windows = [key for key, value in self.defaults.items() if key.startswith(self.text) and is_window(key) and is_size(key, value) and value > 0]
         self.windows = self.all_windows  # those that matter to an implementation of attention
@@ -95,6 +96,7 @@ class Class:
         self.alike = {}  # key -> the other of a pair of sizes whose being equal decides which modules there are
         self.powers = set()  # keys whose sizes are powers of two
         self.width_of_heads = None  # hidden_size / heads, where the class runs with its own alone
+        self.joint = []  # changes of several keys at once with which the class ran
         self.of_towers = {}  # key of a tower that is not run -> what other values change, the same in every document
 
     def _is_settable(self, key):
@@ -106,6 +108,13 @@ class Class:
         except Exception:
             pass
         return True
+
+    def _is_config(self, values):
+        """Whether the class has a config that says those values: some refuse tied embeddings."""
+        try:
+            return self.config(values) is not None
+        except Exception:
+            return False
 
     def _is_sum(self, key):
         """Whether a key is the class's sum of the numbers of layers of two stacks, which no config says."""
@@ -326,8 +335,8 @@ class Class:
         for key, width in itertools.product(sizes, widths):
             if key in widths or key.rpartition(".")[0] != width.rpartition(".")[0]:
                 continue
-            try:
-                if modules({key: first.base[width]}) != usual == modules({key: others(key, first.base[key])[0]}) == modules({key: 2 * first.base[width]}):
+            try:  # a count is not tried at a width: that many modules take minutes
+                if usual == modules({key: others(key, first.base[key])[0]}) == modules({key: 2 * first.base[width]}) != modules({key: first.base[width]}):
                     found[key] = width
             except Exception:  # a class need not run with equal sizes
                 continue
@@ -1039,16 +1048,25 @@ class Variant:
 
     def _add_joint(self, keys):
         """Samples in which all keys have other values, which the formulas must meet, too."""
-        draw, sizes, tries = random.Random(1), [None, 4, 4, 4], 96  # one run at all sizes, others at the largest
-        for _ in range(tries):
-            changes = {key: draw.choice([self.base[key]] + self._others(key)) for key in keys}
+        sizes = [None, 4, 4, 4]  # one run at all sizes, others at the largest
+        for changes in self._joint_changes(keys):
             sample = self._sample(changes, at=sizes[-1])
             if sample is not None:
                 self.samples.append(sample)
                 sizes.pop()
+                if changes not in self.known.joint:
+                    self.known.joint.append(changes)
             if not sizes:
                 return
-        raise Problem("a class that runs with several keys changed at once", "%d of %d configs" % (4 - len(sizes), tries), "")
+        raise Problem("a class that runs with several keys changed at once", "%d of %d configs" % (4 - len(sizes), _JOINT_TRIES), "")
+
+    def _joint_changes(self, keys):
+        """Those with which another document was made come first, as far as they are of these keys: a class need not run with most that are drawn."""
+        draw, values = random.Random(1), {key: [self.base[key]] + self._others(key) for key in keys}
+        for known in list(self.known.joint):
+            yield {key: known[key] if known.get(key) in values[key] else draw.choice(values[key]) for key in keys}
+        for _ in range(_JOINT_TRIES):
+            yield {key: draw.choice(values[key]) for key in keys}
 
     def _rope(self):
         """The sorts of rotary embedding under which the document is the same, and the share of the heads that is turned."""

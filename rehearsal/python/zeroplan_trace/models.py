@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 import sys
+from unittest import mock
 
 import torch
 
@@ -58,7 +59,8 @@ def _class_of(transformers, config, asked):
         found = getattr(transformers, names[0], None)
         if found is not None:
             return found
-    towers = getattr(config, "vision_config", None) is not None  # some have a class without them, too, which no checkpoint names
+    # Some have a class without them, too, which no checkpoint names.
+    towers = any(getattr(config, key, None) is not None for key in ("vision_config", "vq_config"))
     usual = ["AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoModelForMaskedLM"]
     if towers:
         usual.insert(0, "AutoModelForImageTextToText")
@@ -149,6 +151,12 @@ def _take_format(model):
                 module._buffers[name] = buffer.to(torch.get_default_dtype())
 
 
+def _without_values():
+    """Where weights are not initialized: on the meta device they have no values, and PyTorch works out in Python what filling them gives."""
+    filling = [name for name, value in vars(torch.nn.init).items() if name.endswith("_") and not name.startswith("_") and callable(value)]
+    return mock.patch.multiple(torch.nn.init, **{name: lambda tensor, *_, **__: tensor for name in filling})
+
+
 def of_config(config, options, folder=""):
     transformers = _transformers()
     # A class recorded for all its configs has its cache, too, as an operation.
@@ -167,7 +175,7 @@ def of_config(config, options, folder=""):
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _without_values():
             if hasattr(kind, "from_config"):
                 if options.trust_remote_code:
                     arguments["trust_remote_code"] = True
@@ -184,8 +192,9 @@ def of_config(config, options, folder=""):
     from .inputs import inputs_for
 
     images = Images(model, config, folder, options.images, options.image_size) if options.images else None
-    # Its own config says which attention it has: before 4.56 it is a copy.
-    return Traced(model, inputs_for(model, config, images), "transformers %s" % transformers.__version__, config=model.config if own is config else config, images=images)
+    # Its own config says which attention it has: before 4.56 it is a copy. Of a class of the text alone it is the text's.
+    whole = model.config if own is config and type(model.config) is type(config) else config
+    return Traced(model, inputs_for(model, config, images), "transformers %s" % transformers.__version__, config=whole, images=images)
 
 
 def from_code(place, options):
