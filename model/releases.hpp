@@ -153,7 +153,6 @@ enum class ReleaseRule : std::uint8_t {
   olmo_turns_in_fp32,
   olmo2_weighs_in_fp32,
   // --- transformers: blocks, experts, losses ---
-  bloom_caches_views,
   decoders_share_loss,
   older_models_share_loss,
   loss_pads_labels,

@@ -1,4 +1,5 @@
-// BLOOM. Defaults: transformers 4.51.3 configuration_bloom.py.
+// BLOOM, for Megatron and the embedded runtime: Hugging Face's class is recorded. Defaults:
+// transformers 4.51.3 configuration_bloom.py.
 #include "model/families/family.hpp"
 
 namespace zeroplan::families {
@@ -71,7 +72,7 @@ Model build_bloom(const FamilyInput& input) {
   decoder.top.hidden = bloom.attention.hidden;
   decoder.top.vocabulary = bloom.vocabulary;
   decoder.top.tied = bloom.tied;
-  decoder.activation = {ActivationFunction::bloom_gelu, "BloomGelu"};
+  decoder.activation = {ActivationFunction::gelu_tanh, "BloomGelu"};
   return decoder_model(
       config, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, bloom); });
 }

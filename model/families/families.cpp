@@ -12,7 +12,7 @@ constexpr bool kOfOthers = true;
 constexpr std::array kFamilies = {
     Family{"baichuan", "BaichuanConfig", build_llama_like},
     Family{"bert", "BertConfig", build_bert},
-    Family{"bloom", "BloomConfig", build_bloom},
+    Family{"bloom", "BloomConfig", build_bloom, {}, kOfOthers},
     Family{"camembert", "CamembertConfig", build_bert},
     Family{"chatglm", "ChatGLMConfig", build_chatglm},
     Family{"cohere", "CohereConfig", build_llama_like},
@@ -51,12 +51,10 @@ constexpr std::array kFamilies = {
 
 std::span<const Family> all_families() { return kFamilies; }
 
-const Family* find_family(std::string_view model_type,
-                          const Json& config,
-                          Implementation implementation) {
+const Family* find_family(std::string_view model_type, const Json& config, bool is_hugging_face) {
   for (const Family& family : kFamilies) {
     if (family.model_type != model_type) continue;
-    if (family.of_others && implementation == Implementation::hf) return nullptr;
+    if (family.of_others && is_hugging_face) return nullptr;
     const std::string_view another = family.key_of_another;
     return another.empty() || config.find(another) == nullptr ? &family : nullptr;
   }

@@ -57,7 +57,7 @@ std::span<const Family> all_families();
 // another shares it, or it is recorded.
 const Family* find_family(std::string_view model_type,
                           const Json& config,
-                          Implementation implementation = Implementation::hf);
+                          bool is_hugging_face = true);
 
 // The head that an architecture's name ends in; `fallback` where it is empty; a problem at
 // /architectures/0 where it is none of `supported`.

@@ -233,7 +233,8 @@ Tensor bloom_gelu_backward(Tape& t, const Tensor& x, const Tensor& gradient) {
   return aten::mul(t, sum, gradient);
 }
 
-// modeling_bloom.GeLUFunction, a Python autograd function that saves its input.
+}  // namespace
+
 Tensor bloom_gelu(Tape& t, const Tensor& x) {
   const bool trains = t.trains({&x});
   Tensor saved;
@@ -251,8 +252,6 @@ Tensor bloom_gelu(Tape& t, const Tensor& x) {
   return out;
 }
 
-}  // namespace
-
 Tensor activation(Tape& t, ActivationFunction function, const Tensor& x) {
   switch (function) {
     case ActivationFunction::gelu:
@@ -260,8 +259,6 @@ Tensor activation(Tape& t, ActivationFunction function, const Tensor& x) {
       return aten::gelu(t, x);
     case ActivationFunction::gelu_new:
       return gelu_new(t, x);
-    case ActivationFunction::bloom_gelu:
-      return bloom_gelu(t, x);
     case ActivationFunction::quick_gelu: {
       // input * torch.sigmoid(1.702 * input)
       Tensor gate = aten::scale(t, x);

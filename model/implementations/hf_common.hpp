@@ -56,6 +56,9 @@ Tensor rms_norm_weighed_in_fp32(Tape& t, std::string_view module, const Tensor& 
 // GemmaRMSNorm: everything in fp32, times (1 + weight).
 Tensor gemma_norm(Tape& t, std::string_view module, const Tensor& x);
 Tensor activation(Tape& t, ActivationFunction function, const Tensor& x);
+// modeling_bloom.GeLUFunction, a Python autograd function that saves its input.
+Tensor bloom_gelu(Tape& t, const Tensor& x);
+inline constexpr std::string_view kBloomGelu = "bloom_gelu";  // its name where it was recorded
 // nn.Dropout; probability 0 launches nothing.
 Tensor dropout(Tape& t, std::string_view module, const Tensor& x, double probability);
 

@@ -31,7 +31,7 @@ constexpr std::array kFamilies = {
     Family{"internlm2", hf::build_internlm2},
     Family{"gpt2", hf::build_gpt2, false, embedded::build_gpt2},
     Family{"clipped_decoder", hf::build_decoder},
-    Family{"bloom", hf::build_bloom, false, embedded::build_bloom},
+    Family{"bloom", nullptr, false, embedded::build_bloom},
     Family{"bert", hf::build_bert, true, embedded::build_bert},
     Family{"glm", hf::build_glm},
     Family{"chatglm", hf::build_chatglm},

@@ -453,6 +453,7 @@ constexpr std::array kOperations = {
     Row{"scaled_dot_product_attention", attention},
     Row{"flash_attention", play_flash_attention},
     Row{hf::kUpdateCache, play_update_cache},
+    Row{hf::kBloomGelu, [](Call& k) { k.give(hf::bloom_gelu(k.t, k.x(0))); }},
     Row{"_grouped_mm", play_grouped_product},
     Row{hf::kDeltaRule, delta_rule},
     Row{hf::kChunkScan, chunk_scan},
