@@ -205,12 +205,10 @@ void set_sizes(TransformerShape& shape,
 Model build_bert(const FamilyInput& input);  // bert.cpp, with roberta
 Model build_bloom(const FamilyInput& input);
 Model build_chatglm(const FamilyInput& input);
-Model build_falcon(const FamilyInput& input);
 Model build_glm(const FamilyInput& input);
 Model build_gpt2(const FamilyInput& input);
-Model build_gpt_neox(const FamilyInput& input);
+Model build_litgpt(const FamilyInput& input);      // litgpt_configs.cpp
 Model build_llama_like(const FamilyInput& input);  // llama_like.cpp
 Model build_mpt(const FamilyInput& input);
-Model build_phi(const FamilyInput& input);
 
 }  // namespace zeroplan::families

@@ -414,5 +414,4 @@ TEST_CASE("the shapes of planned families say what their operations need") {
   CHECK(baichuan.shape.position == PositionKind::alibi);
   const Model phi = model_from_name("phi-2", "", "", litgpt);
   CHECK(phi.shape.rotary_dim == 32);
-  CHECK(phi.shape.hidden_dropout == 0.1);
 }
