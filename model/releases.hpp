@@ -128,7 +128,6 @@ enum class ReleaseRule : std::uint8_t {
   masks_scores_once,
   llama_has_sdpa,
   bert_has_sdpa,
-  gpt2_has_sdpa,
   roberta_has_sdpa,
   shares_attention_code,
   gemma2_has_sdpa,
@@ -136,12 +135,10 @@ enum class ReleaseRule : std::uint8_t {
   gemma_scales_in_embedding,
   masks_by_utilities,
   groups_heads_in_sdpa,
-  gpt2_adds_mask,
   attention_keeps_views,
   cache_concatenates,
   bert_shares_attention_code,
   hybrids_keep_cache,
-  gpt2_drops_triangles,
   // --- transformers: positions and norms ---
   llama_drops_rotary_cache,
   mistral_drops_rotary_cache,
@@ -154,7 +151,6 @@ enum class ReleaseRule : std::uint8_t {
   olmo2_weighs_in_fp32,
   // --- transformers: blocks, experts, losses ---
   decoders_share_loss,
-  older_models_share_loss,
   loss_pads_labels,
   starcoder2_keeps_activations,
   experts_undescribed,

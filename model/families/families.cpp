@@ -24,7 +24,7 @@ constexpr std::array kFamilies = {
     // GLM of 2022, in THUDM's repositories; GlmForCausalLM of transformers is another model.
     Family{"glm", "GLMConfig", build_glm, "num_hidden_layers"},
     Family{"glm4", "Glm4Config", build_llama_like},
-    Family{"gpt2", "GPT2Config", build_gpt2},
+    Family{"gpt2", "GPT2Config", build_gpt2, {}, kOfOthers},
     Family{"gpt_neox", "GPTNeoXConfig", build_litgpt, {}, kOfOthers},
     Family{"granite", "GraniteConfig", build_llama_like},
     Family{"internlm", "InternLMConfig", build_llama_like},

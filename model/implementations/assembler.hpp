@@ -21,12 +21,10 @@ enum class Slot : std::int32_t {
   window_mask,  // of layers with a sliding window
   local_cos,    // of layers whose positions turn by another base
   local_sin,
-  // Variables of the model's forward() until its layers have run, which no layer uses.
-  embeddings,
-  positions,
-  values,  // of a value model, which the policy's loss reads
+  embeddings,  // a variable of the model's forward() until its layers have run, no layer's
+  values,      // of a value model, which the policy's loss reads
 };
-inline constexpr std::int32_t kSlots = 9;
+inline constexpr std::int32_t kSlots = 8;
 
 class GraphAssembler {
  public:

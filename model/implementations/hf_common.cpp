@@ -297,13 +297,9 @@ void keep_logits(GraphAssembler& assembler, const Context& c) {
                          c.compute_dtype());
 }
 
-void hold_variable(Tape& t, const Context& c, Slot slot, const Tensor& tensor) {
-  if (c.options.stage.stages > 1) return;
-  t.hold_in_frame(static_cast<std::int32_t>(slot), tensor);
-}
-
 void hold_embeddings(Tape& t, const Context& c, const Tensor& embeddings) {
-  hold_variable(t, c, Slot::embeddings, embeddings);
+  if (c.options.stage.stages > 1) return;
+  t.hold_in_frame(static_cast<std::int32_t>(Slot::embeddings), embeddings);
 }
 
 // First by the model, which holds what it multiplies; then by the embedding's own class.
@@ -329,11 +325,6 @@ Tensor token_embedding(Tape& t, const Context& c, std::string_view module) {
   Tensor out = aten::embedding(t, Shape{c.batch, c.sequence}, weight);
   if (asks_gradients_of_embeddings(c)) t.require_grad(out);
   return t.leave(scope, out);
-}
-
-void add_triangular_masks(GraphAssembler& assembler, const Context& c, std::string_view module) {
-  const std::int64_t positions = c.shape().max_positions;
-  assembler.add_buffers_of(module, {Bytes::of(detail::checked_product(positions, positions))});
 }
 
 void add_causal_head(GraphAssembler& assembler,

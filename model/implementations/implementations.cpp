@@ -29,7 +29,7 @@ constexpr std::array kFamilies = {
     Family{"llama", hf::build_llama, false, embedded::build_llama},
     Family{"decoder", hf::build_decoder},
     Family{"internlm2", hf::build_internlm2},
-    Family{"gpt2", hf::build_gpt2, false, embedded::build_gpt2},
+    Family{"gpt2", nullptr, false, embedded::build_gpt2},
     Family{"clipped_decoder", hf::build_decoder},
     Family{"bloom", nullptr, false, embedded::build_bloom},
     Family{"bert", hf::build_bert, true, embedded::build_bert},
