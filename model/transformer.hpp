@@ -58,7 +58,7 @@ struct ParameterCounts {
 enum class ModelKind { decoder, encoder, encoder_decoder };
 enum class NormKind { rms_norm, layer_norm };
 enum class PositionKind { none, rotary, learned, alibi, relative_bias };
-enum class ActivationFunction { gelu, gelu_new, gelu_tanh, bloom_gelu, quick_gelu, silu, relu };
+enum class ActivationFunction { gelu, gelu_new, gelu_tanh, quick_gelu, silu, relu };
 
 // How the class of a mixture of experts holds its routed experts: a list of modules (transformers
 // 4), or one three-dimensional parameter for all experts' gate and up projections and one for their
@@ -144,11 +144,14 @@ struct ModelUse {
   ExpertLayout experts = ExpertLayout::modules;  // Mixtral, Qwen2-MoE, Qwen3-MoE; others have one
   std::string attention;  // transformers' name, of a recorded class; empty: the class's default
   Implementation implementation = Implementation::hf;  // whose code of the family is trained
+  bool embedded = false;                               // the embedded runtime's, whatever that says
   // Tokens: on which side of the config's windows the sequences of a recorded class are.
   std::int64_t sequence_length = kUsualSequence;
   std::optional<Version> transformers;  // whose code a recorded class has; absent: the newest
   Images images;                        // a class that takes them is traced with them
   std::int64_t micro_batch_size = 1;    // at which it is, where it loops over the images of a batch
+
+  bool is_hugging_face() const { return implementation == Implementation::hf && !embedded; }
 };
 
 // Prefixes of the two in their parameters' names.

@@ -1,4 +1,5 @@
-// BLOOM. Defaults: transformers 4.51.3 configuration_bloom.py.
+// BLOOM, for Megatron and the embedded runtime: Hugging Face's class is recorded. Defaults:
+// transformers 4.51.3 configuration_bloom.py.
 #include "model/families/family.hpp"
 
 namespace zeroplan::families {
@@ -45,7 +46,6 @@ int write_trunk(ModelBuilder& builder, const Bloom& bloom) {
 
 Model build_bloom(const FamilyInput& input) {
   const ConfigReader& config = input.config;
-  const Head head = head_of(input, kDecoderHeads, Head::causal_lm);
   Bloom bloom;
   bloom.attention = read_plain_attention(
       config, {"hidden_size", "n_embed", "n_embd"}, 64, {"n_head", "num_attention_heads"}, 8);
@@ -65,15 +65,10 @@ Model build_bloom(const FamilyInput& input) {
   Decoder
       decoder;  // member by member: g++ 12 warns of an uninitialised name in an initialiser list
   decoder.classes = "Bloom";
-  decoder.attribute = "transformer";
   decoder.implementation_family = "bloom";
-  decoder.head = head;
-  decoder.top.hidden = bloom.attention.hidden;
-  decoder.top.vocabulary = bloom.vocabulary;
-  decoder.top.tied = bloom.tied;
-  decoder.activation = {ActivationFunction::bloom_gelu, "BloomGelu"};
+  decoder.activation = {ActivationFunction::gelu_tanh, "BloomGelu"};
   return decoder_model(
-      config, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, bloom); });
+      input, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, bloom); });
 }
 
 }  // namespace zeroplan::families

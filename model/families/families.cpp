@@ -12,20 +12,20 @@ constexpr bool kOfOthers = true;
 constexpr std::array kFamilies = {
     Family{"baichuan", "BaichuanConfig", build_llama_like},
     Family{"bert", "BertConfig", build_bert},
-    Family{"bloom", "BloomConfig", build_bloom},
+    Family{"bloom", "BloomConfig", build_bloom, {}, kOfOthers},
     Family{"camembert", "CamembertConfig", build_bert},
     Family{"chatglm", "ChatGLMConfig", build_chatglm},
     Family{"cohere", "CohereConfig", build_llama_like},
     Family{"cohere2", "Cohere2Config", build_llama_like},
-    Family{"falcon", "FalconConfig", build_falcon, {}, kOfOthers},
+    Family{"falcon", "FalconConfig", build_litgpt, {}, kOfOthers},
     Family{"gemma", "GemmaConfig", build_llama_like},
     Family{"gemma2", "Gemma2Config", build_llama_like},
     Family{"gemma3_text", "Gemma3TextConfig", build_llama_like},
     // GLM of 2022, in THUDM's repositories; GlmForCausalLM of transformers is another model.
     Family{"glm", "GLMConfig", build_glm, "num_hidden_layers"},
     Family{"glm4", "Glm4Config", build_llama_like},
-    Family{"gpt2", "GPT2Config", build_gpt2},
-    Family{"gpt_neox", "GPTNeoXConfig", build_gpt_neox, {}, kOfOthers},
+    Family{"gpt2", "GPT2Config", build_gpt2, {}, kOfOthers},
+    Family{"gpt_neox", "GPTNeoXConfig", build_litgpt, {}, kOfOthers},
     Family{"granite", "GraniteConfig", build_llama_like},
     Family{"internlm", "InternLMConfig", build_llama_like},
     Family{"internlm2", "InternLM2Config", build_llama_like},
@@ -35,7 +35,7 @@ constexpr std::array kFamilies = {
     Family{"mpt", "MptConfig", build_mpt, {}, kOfOthers},
     Family{"olmo", "OlmoConfig", build_llama_like},
     Family{"olmo2", "Olmo2Config", build_llama_like},
-    Family{"phi", "PhiConfig", build_phi, {}, kOfOthers},
+    Family{"phi", "PhiConfig", build_litgpt, {}, kOfOthers},
     Family{"phi3", "Phi3Config", build_llama_like},
     Family{"qwen2", "Qwen2Config", build_llama_like},
     Family{"qwen2_moe", "Qwen2MoeConfig", build_llama_like},
@@ -51,12 +51,10 @@ constexpr std::array kFamilies = {
 
 std::span<const Family> all_families() { return kFamilies; }
 
-const Family* find_family(std::string_view model_type,
-                          const Json& config,
-                          Implementation implementation) {
+const Family* find_family(std::string_view model_type, const Json& config, bool is_hugging_face) {
   for (const Family& family : kFamilies) {
     if (family.model_type != model_type) continue;
-    if (family.of_others && implementation == Implementation::hf) return nullptr;
+    if (family.of_others && is_hugging_face) return nullptr;
     const std::string_view another = family.key_of_another;
     return another.empty() || config.find(another) == nullptr ? &family : nullptr;
   }

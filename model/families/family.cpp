@@ -119,32 +119,6 @@ void generic_head(ModelBuilder& builder,
   }
 }
 
-void write_decoder_head(ModelBuilder& builder,
-                        const ConfigReader& config,
-                        const DecoderHead& spec,
-                        Head head,
-                        int embedding) {
-  switch (head) {
-    case Head::causal_lm:
-      if (!spec.tied) {
-        builder.linear(spec.language, spec.hidden, spec.vocabulary, spec.bias);
-      } else if (spec.bias) {
-        const auto scope = builder.in(spec.language, "Linear");
-        builder.parameter("bias", {spec.vocabulary});
-        builder.uses(embedding);
-      } else {
-        builder.tied_linear(spec.language, embedding);
-      }
-      break;
-    case Head::token_classification:
-      builder.leaf("dropout", "Dropout");
-      builder.linear(spec.tokens, spec.hidden, labels_of(config), true);
-      break;
-    default:
-      generic_head(builder, config, head, spec.hidden);
-  }
-}
-
 void planned_as(Model& model,
                 std::string_view implementation_family,
                 const Activation& activation) {

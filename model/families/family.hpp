@@ -57,7 +57,7 @@ std::span<const Family> all_families();
 // another shares it, or it is recorded.
 const Family* find_family(std::string_view model_type,
                           const Json& config,
-                          Implementation implementation = Implementation::hf);
+                          bool is_hugging_face = true);
 
 // The head that an architecture's name ends in; `fallback` where it is empty; a problem at
 // /architectures/0 where it is none of `supported`.
@@ -96,75 +96,44 @@ void generic_head(ModelBuilder& builder,
                   Head head,
                   std::int64_t hidden);
 
-// The language or task head of a decoder-only model.
-struct DecoderHead {
-  std::int64_t hidden = 0;
-  std::int64_t vocabulary = 0;
-  bool tied = false;
-  bool bias = false;                       // of the language head
-  std::string_view language = "lm_head";   // its name
-  std::string_view tokens = "classifier";  // name of the token classifier
-};
-void write_decoder_head(ModelBuilder& builder,
-                        const ConfigReader& config,
-                        const DecoderHead& spec,
-                        Head head,
-                        int embedding);
-
-// Writes the trunk with `trunk(builder)`, which returns the embedding's weight, under `attribute`
-// (in the root itself for the base model), then the head.
-template <typename Trunk>
-void write_decoder(ModelBuilder& builder,
-                   const ConfigReader& config,
-                   const DecoderHead& spec,
-                   Head head,
-                   std::string_view attribute,
-                   std::string_view trunk_class,
-                   Trunk trunk) {
-  if (head == Head::base) {
-    trunk(builder);
-    return;
-  }
-  int embedding = -1;
-  {
-    const auto scope = builder.in(attribute, trunk_class);
-    embedding = trunk(builder);
-  }
-  write_decoder_head(builder, config, spec, head, embedding);
-}
-
 // Marks the model as planned by `implementation_family`, unless its activation is not modelled.
 void planned_as(Model& model, std::string_view implementation_family, const Activation& activation);
 
-// A decoder-only family, read: what is left is to write it down.
+// A decoder with a language head as others than Hugging Face train it: what is left is to write its
+// trunk down.
 struct Decoder {
-  std::string_view classes;                // prefix of its classes: "GPTNeoX"
-  std::string_view attribute;              // of the trunk in a model with a head: "gpt_neox"
+  std::string_view classes;                // prefix of its classes: "Bloom"
   std::string_view implementation_family;  // Model::implementation_family
-  Head head = Head::causal_lm;
-  DecoderHead top;
   Activation activation;
-  std::string_view language_suffix = suffix(Head::causal_lm);  // of the class with a language head
+  std::string_view language_suffix = suffix(Head::causal_lm);  // of the class with the head
 };
 
-// The model of a decoder whose shape is filled. Throws the problems that the config has.
+// The model of a decoder whose shape is filled; `trunk` returns the embedding's weight. Throws the
+// problems that the config has.
 template <typename Trunk>
-Model decoder_model(const ConfigReader& config,
+Model decoder_model(const FamilyInput& input,
                     const TransformerShape& shape,
                     const Decoder& decoder,
                     Trunk trunk) {
-  config.throw_problems();
+  head_of(input, std::array{Head::causal_lm}, Head::causal_lm);
+  input.config.throw_problems();
   Model model;
   model.shape = shape;
   const std::string classes(decoder.classes);
-  const bool language = decoder.head == Head::causal_lm;
   model.architecture = classes;
-  model.architecture += language ? decoder.language_suffix : suffix(decoder.head);
+  model.architecture += decoder.language_suffix;
   ModelBuilder builder(model.architecture);
-  write_decoder(
-      builder, config, decoder.top, decoder.head, decoder.attribute, classes + "Model", trunk);
+  int embedding = -1;
+  {
+    const auto scope = builder.in("transformer", classes + "Model");
+    embedding = trunk(builder);
+  }
+  if (shape.tied_embeddings) {
+    builder.tied_linear("lm_head", embedding);
+  } else {
+    builder.linear("lm_head", shape.hidden, shape.vocabulary, false);
+  }
   builder.move_into(model);
-  model.shape.has_logits = language;
   planned_as(model, decoder.implementation_family, decoder.activation);
   return model;
 }
@@ -174,10 +143,6 @@ inline constexpr std::array<Head, 5> kDecoderHeads = {Head::causal_lm,
                                                       Head::sequence_classification,
                                                       Head::token_classification,
                                                       Head::question_answering};
-
-// Of classes without a head for questions.
-inline constexpr std::array<Head, 4> kTextHeads = {
-    Head::causal_lm, Head::base, Head::sequence_classification, Head::token_classification};
 
 // hidden, heads and head_dim of a family without grouped heads; heads must divide hidden.
 AttentionSizes read_plain_attention(const ConfigReader& config,
@@ -205,12 +170,10 @@ void set_sizes(TransformerShape& shape,
 Model build_bert(const FamilyInput& input);  // bert.cpp, with roberta
 Model build_bloom(const FamilyInput& input);
 Model build_chatglm(const FamilyInput& input);
-Model build_falcon(const FamilyInput& input);
 Model build_glm(const FamilyInput& input);
 Model build_gpt2(const FamilyInput& input);
-Model build_gpt_neox(const FamilyInput& input);
+Model build_litgpt(const FamilyInput& input);      // litgpt_configs.cpp
 Model build_llama_like(const FamilyInput& input);  // llama_like.cpp
 Model build_mpt(const FamilyInput& input);
-Model build_phi(const FamilyInput& input);
 
 }  // namespace zeroplan::families

@@ -1,4 +1,5 @@
-// GPT-2. Defaults: transformers 4.51.3 configuration_gpt2.py.
+// GPT-2, for Megatron and the embedded runtime: Hugging Face's class is recorded. Defaults:
+// transformers 4.51.3 configuration_gpt2.py.
 #include "model/families/family.hpp"
 
 namespace zeroplan::families {
@@ -79,20 +80,14 @@ void fill_shape(const ConfigReader& config, const Gpt2& gpt, TransformerShape& s
 
 Model build_gpt2(const FamilyInput& input) {
   const ConfigReader& config = input.config;
-  const Head head = head_of(input, kDecoderHeads, Head::causal_lm);
   const Gpt2 gpt = read_gpt2(input);
   TransformerShape shape;
   fill_shape(config, gpt, shape);
-  const Decoder decoder = {
-      .classes = "GPT2",
-      .attribute = "transformer",
-      .implementation_family = "gpt2",
-      .head = head,
-      .top = {.hidden = gpt.attention.hidden, .vocabulary = gpt.vocabulary, .tied = gpt.tied},
-      .activation = gpt.activation,
-      .language_suffix = "LMHeadModel"};
-  return decoder_model(
-      config, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, gpt); });
+  const Decoder decoder = {.classes = "GPT2",
+                           .implementation_family = "gpt2",
+                           .activation = gpt.activation,
+                           .language_suffix = "LMHeadModel"};
+  return decoder_model(input, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, gpt); });
 }
 
 }  // namespace zeroplan::families

@@ -151,9 +151,9 @@ const Json* config_of_text_class(const Json& config) {
 // The family whose builder writes the class of that type which the config names; null: it is
 // recorded, or not known.
 const Family* family_of(const std::string& model_type, const Json& config, const ModelUse& use) {
-  const Family* family = families::find_family(model_type, config, use.implementation);
-  const bool recorded = use.implementation == Implementation::hf &&
-                        is_recorded_class(model_type, first_architecture(config));
+  const Family* family = families::find_family(model_type, config, use.is_hugging_face());
+  const bool recorded =
+      use.is_hugging_face() && is_recorded_class(model_type, first_architecture(config));
   return recorded ? nullptr : family;
 }
 

@@ -20,29 +20,21 @@ bool has(const Model& model, std::string_view end) {
   });
 }
 
-// What the parameter names of the Hugging Face class say about biases and norms.
-struct Layout {
-  bool qkv_bias = false, projection_bias = false, mlp_bias = false, head_bias = false;
-  bool shared_norm = false;  // attention and feed-forward read one norm's output
-};
-
-Layout layout_of(const Model& model) {
-  Layout layout;
-  layout.qkv_bias = has(model, "query_key_value.bias") || has(model, "q_proj.bias");
-  layout.projection_bias = has(model, "self_attn.dense.bias") || has(model, "o_proj.bias") ||
-                           has(model, "attention.dense.bias");
-  layout.mlp_bias = has(model, "dense_h_to_4h.bias") || has(model, "fc1.bias");
+// What the parameter names say about biases and norms: Hugging Face's of a LLaMA, or litgpt's own.
+LitgptLayout layout_of(const Model& model) {
+  LitgptLayout layout;
+  layout.qkv_bias = has(model, "attn.attn.bias") || has(model, "q_proj.bias");
+  layout.projection_bias = has(model, "attn.proj.bias") || has(model, "o_proj.bias");
+  layout.mlp_bias = has(model, "mlp.fc.bias");
   layout.head_bias = has(model, "lm_head.bias");
-  const bool two_norms =
-      has(model, "post_attention_layernorm.weight") || has(model, "ln_mlp.weight");
-  layout.shared_norm = model.shape.parallel_residual && !two_norms;
+  layout.shared_norm = model.shape.parallel_residual && !has(model, "norm_2.weight");
   return layout;
 }
 
 class LitgptWriter {
  public:
-  LitgptWriter(const Model& model, const LitgptAdapters& adapters)
-      : shape_(model.shape), layout_(layout_of(model)), adapters_(adapters), builder_("GPT") {}
+  LitgptWriter(const Model& model, const LitgptLayout& layout, const LitgptAdapters& adapters)
+      : shape_(model.shape), layout_(layout), adapters_(adapters), builder_("GPT") {}
 
   void write() {
     linear("lm_head", shape_.hidden, shape_.vocabulary, layout_.head_bias, adapters_.head);
@@ -127,7 +119,7 @@ class LitgptWriter {
   }
 
   const TransformerShape& shape_;
-  const Layout layout_;
+  const LitgptLayout& layout_;
   const LitgptAdapters& adapters_;
   ModelBuilder builder_;
 };
@@ -139,25 +131,28 @@ bool litgpt_has(const Model& model) {
       "llama", "mistral", "gpt_neox", "falcon", "phi"};
   const bool known = std::find(kTypes.begin(), kTypes.end(), model.model_type) != kTypes.end();
   return known && model.shape.experts.experts == 0 && model.shape.has_logits &&
-         model.shape.position == PositionKind::rotary && !has(model, "q_norm.weight") &&
-         !has(model, "q_layernorm.weight");
+         model.shape.position == PositionKind::rotary && !has(model, "q_norm.weight");
 }
 
 Model litgpt_model(const Model& model, const LitgptAdapters& adapters) {
   Model result = model;
-  result.architecture = "GPT";
   result.implementation_family = "litgpt";
   result.shape.tied_embeddings = false;
   // litgpt has no dropout besides that of its adapters.
   result.shape.attention_dropout = result.shape.hidden_dropout = 0.0;
   result.shape.embedding_dropout = 0.0;
-  LitgptWriter writer(model, adapters);
-  writer.write();
-  writer.move_into(result);
+  write_litgpt(result, layout_of(model), adapters);
   for (Parameter& parameter : result.parameters) {
     parameter.trainable = adapters.rank == 0 || parameter.name.find("lora_") != std::string::npos;
   }
   return result;
+}
+
+void write_litgpt(Model& model, const LitgptLayout& layout, const LitgptAdapters& adapters) {
+  model.architecture = "GPT";
+  LitgptWriter writer(model, layout, adapters);
+  writer.write();
+  writer.move_into(model);
 }
 
 }  // namespace zeroplan

@@ -20,6 +20,12 @@ struct LitgptAdapters {
   bool head = false;
 };
 
+// Biases and norms of a family's layers.
+struct LitgptLayout {
+  bool qkv_bias = false, projection_bias = false, mlp_bias = false, head_bias = false;
+  bool shared_norm = false;  // attention and feed-forward read one norm's output
+};
+
 // Whether litgpt has the family: llama, mistral, gpt_neox, falcon and phi without experts and
 // without norms of heads.
 bool litgpt_has(const Model& model);
@@ -29,5 +35,8 @@ bool litgpt_has(const Model& model);
 // adapters: litgpt's A of the attention has rank rows a part, its B the parts' widths.
 // Precondition: litgpt_has(model).
 Model litgpt_model(const Model& model, const LitgptAdapters& adapters);
+
+// The modules of a model whose shape is filled.
+void write_litgpt(Model& model, const LitgptLayout& layout, const LitgptAdapters& adapters);
 
 }  // namespace zeroplan

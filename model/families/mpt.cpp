@@ -94,23 +94,15 @@ void fill_shape(const ConfigReader& config, const Mpt& mpt, TransformerShape& sh
 
 Model build_mpt(const FamilyInput& input) {
   const ConfigReader& config = input.config;
-  const Head head = head_of(input, kDecoderHeads, Head::causal_lm);
   const Mpt mpt = read_mpt(config);
   TransformerShape shape;
   fill_shape(config, mpt, shape);
-  const Activation gelu{ActivationFunction::gelu, "GELU"};
   Decoder
       decoder;  // member by member: g++ 12 warns of an uninitialised name in an initialiser list
   decoder.classes = "Mpt";
-  decoder.attribute = "transformer";
   decoder.implementation_family = "mpt";
-  decoder.head = head;
-  decoder.top.hidden = mpt.attention.hidden;
-  decoder.top.vocabulary = mpt.vocabulary;
-  decoder.top.tied = mpt.tied;
-  decoder.activation = gelu;
-  return decoder_model(
-      config, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, mpt); });
+  decoder.activation = {ActivationFunction::gelu, "GELU"};
+  return decoder_model(input, shape, decoder, [&](ModelBuilder& b) { return write_trunk(b, mpt); });
 }
 
 }  // namespace zeroplan::families

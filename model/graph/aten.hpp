@@ -45,7 +45,6 @@ Tensor sub(Tape& t, const Tensor& x, const Tensor& y);
 Tensor add_in_place(Tape& t, const Tensor& x, const Tensor& y);  // x += y
 Tensor clamp(Tape& t, const Tensor& x);  // between two bounds that are numbers
 Tensor mul(Tape& t, const Tensor& x, const Tensor& y);
-Tensor div_scalar_tensor(Tape& t, const Tensor& x);  // by a 0-dimensional tensor, which is saved
 Tensor pow(Tape& t, const Tensor& x, int exponent);
 Tensor rsqrt(Tape& t, const Tensor& x);
 Tensor tanh(Tape& t, const Tensor& x);
@@ -56,7 +55,6 @@ Tensor gelu(Tape& t, const Tensor& x);
 Tensor maximum_scalar(Tape& t, const Tensor& x);  // torch.max(x, 0-dimensional tensor)
 Tensor masked_fill(Tape& t, const Tensor& x, const Tensor& mask);
 Tensor masked_fill_in_place(Tape& t, const Tensor& x, const Tensor& mask);
-Tensor where_scalar(Tape& t, const Tensor& condition, const Tensor& x);  // else a scalar tensor
 // probability 0: the input itself, nothing launched
 Tensor dropout(Tape& t, const Tensor& x, double probability);
 

@@ -175,21 +175,6 @@ Tensor mul(Tape& t, const Tensor& x, const Tensor& y) {
   return out;
 }
 
-Tensor div_scalar_tensor(Tape& t, const Tensor& x) {
-  Tensor divisor = t.empty(Shape{}, x.dtype());
-  t.launch({.name = "full", .kind = OpKind::fill, .traffic = divisor.bytes()});
-  const bool trains = t.trains({&x});
-  Tensor saved;
-  if (trains) saved = t.save(divisor);
-  Tensor out = binary_kernel(t, "div", x, divisor);
-  if (trains) {
-    t.record({&out}, {&x}, [saved](Backward& b) {
-      b.give(0, binary_kernel(b.tape, "div", b.gradient(), saved));
-    });
-  }
-  return out;
-}
-
 Tensor pow(Tape& t, const Tensor& input, int exponent) {
   const Tensor x = autocast_fp32(t, input);
   const bool trains = t.trains({&x});
@@ -271,37 +256,6 @@ Tensor masked_fill(Tape& t, const Tensor& x, const Tensor& mask) {
              kernel(b.tape,
                     "masked_fill",
                     {&b.gradient(), &saved},
-                    b.gradient().shape().as_dense(),
-                    b.gradient().dtype()));
-    });
-  }
-  return out;
-}
-
-namespace {
-
-Tensor scalar_tensor(Tape& t, DType dtype, std::string_view name) {
-  Tensor scalar = t.empty(Shape{}, dtype);
-  t.launch({.name = name, .kind = OpKind::fill, .traffic = scalar.bytes()});
-  return scalar;
-}
-
-}  // namespace
-
-Tensor where_scalar(Tape& t, const Tensor& condition, const Tensor& x) {
-  const bool trains = t.trains({&x});
-  const Tensor other = scalar_tensor(t, x.dtype(), "full");
-  Tensor saved;
-  if (trains) saved = t.save(condition);
-  Tensor out = kernel(t, "where", {&condition, &x, &other}, x.shape().as_dense(), x.dtype());
-  if (trains) {
-    t.record({&out}, {&x}, [saved](Backward& b) {
-      // where(condition, grad, zeros({}))
-      const Tensor zero = scalar_tensor(b.tape, b.gradient().dtype(), "zeros");
-      b.give(0,
-             kernel(b.tape,
-                    "where",
-                    {&saved, &b.gradient(), &zero},
                     b.gradient().shape().as_dense(),
                     b.gradient().dtype()));
     });

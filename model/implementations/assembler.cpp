@@ -13,20 +13,8 @@ namespace zeroplan {
 
 namespace {
 
-constexpr std::array<std::string_view, kSlots> kSlotNames = {"cos",
-                                                             "sin",
-                                                             "mask",
-                                                             "alibi",
-                                                             "position_bias",
-                                                             "encoder_states",
-                                                             "decoder_position_bias",
-                                                             "cross_position_bias",
-                                                             "window_mask",
-                                                             "local_cos",
-                                                             "local_sin",
-                                                             "inputs_embeds",
-                                                             "position_embeds",
-                                                             "values"};
+constexpr std::array<std::string_view, kSlots> kSlotNames = {
+    "cos", "sin", "mask", "window_mask", "local_cos", "local_sin", "inputs_embeds", "values"};
 
 struct Range {
   std::size_t first = 0, last = 0;
@@ -411,7 +399,7 @@ void GraphAssembler::end_stack(std::int32_t first) {
   const Block& inputs = graph_.block_of(graph_.instances[i - 1]);
   for (const SharedUse& use : inputs.shared) {
     const auto slot = static_cast<Slot>(use.slot - first_slot_);
-    if (slot != Slot::embeddings && slot != Slot::positions) continue;
+    if (slot != Slot::embeddings) continue;
     graph_.shared[static_cast<std::size_t>(use.slot)].last_user = last;
   }
   if (!inputs.output_is_held) return;

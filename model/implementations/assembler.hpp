@@ -18,20 +18,13 @@ enum class Slot : std::int32_t {
   cos,
   sin,
   mask,
-  alibi,
-  position_bias,  // of the only stack, or of the encoder
-  encoder_states,
-  decoder_position_bias,
-  cross_position_bias,
   window_mask,  // of layers with a sliding window
   local_cos,    // of layers whose positions turn by another base
   local_sin,
-  // Variables of the model's forward() until its layers have run, which no layer uses.
-  embeddings,
-  positions,
-  values,  // of a value model, which the policy's loss reads
+  embeddings,  // a variable of the model's forward() until its layers have run, no layer's
+  values,      // of a value model, which the policy's loss reads
 };
-inline constexpr std::int32_t kSlots = 14;
+inline constexpr std::int32_t kSlots = 8;
 
 class GraphAssembler {
  public:

@@ -301,7 +301,6 @@ bool is_gelu(const TransformerShape& shape) {
     case ActivationFunction::gelu:
     case ActivationFunction::gelu_new:
     case ActivationFunction::gelu_tanh:
-    case ActivationFunction::bloom_gelu:
       return true;
     default:
       return false;

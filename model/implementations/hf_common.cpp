@@ -233,7 +233,8 @@ Tensor bloom_gelu_backward(Tape& t, const Tensor& x, const Tensor& gradient) {
   return aten::mul(t, sum, gradient);
 }
 
-// modeling_bloom.GeLUFunction, a Python autograd function that saves its input.
+}  // namespace
+
 Tensor bloom_gelu(Tape& t, const Tensor& x) {
   const bool trains = t.trains({&x});
   Tensor saved;
@@ -251,8 +252,6 @@ Tensor bloom_gelu(Tape& t, const Tensor& x) {
   return out;
 }
 
-}  // namespace
-
 Tensor activation(Tape& t, ActivationFunction function, const Tensor& x) {
   switch (function) {
     case ActivationFunction::gelu:
@@ -260,8 +259,6 @@ Tensor activation(Tape& t, ActivationFunction function, const Tensor& x) {
       return aten::gelu(t, x);
     case ActivationFunction::gelu_new:
       return gelu_new(t, x);
-    case ActivationFunction::bloom_gelu:
-      return bloom_gelu(t, x);
     case ActivationFunction::quick_gelu: {
       // input * torch.sigmoid(1.702 * input)
       Tensor gate = aten::scale(t, x);
@@ -300,13 +297,9 @@ void keep_logits(GraphAssembler& assembler, const Context& c) {
                          c.compute_dtype());
 }
 
-void hold_variable(Tape& t, const Context& c, Slot slot, const Tensor& tensor) {
-  if (c.options.stage.stages > 1) return;
-  t.hold_in_frame(static_cast<std::int32_t>(slot), tensor);
-}
-
 void hold_embeddings(Tape& t, const Context& c, const Tensor& embeddings) {
-  hold_variable(t, c, Slot::embeddings, embeddings);
+  if (c.options.stage.stages > 1) return;
+  t.hold_in_frame(static_cast<std::int32_t>(Slot::embeddings), embeddings);
 }
 
 // First by the model, which holds what it multiplies; then by the embedding's own class.
@@ -332,11 +325,6 @@ Tensor token_embedding(Tape& t, const Context& c, std::string_view module) {
   Tensor out = aten::embedding(t, Shape{c.batch, c.sequence}, weight);
   if (asks_gradients_of_embeddings(c)) t.require_grad(out);
   return t.leave(scope, out);
-}
-
-void add_triangular_masks(GraphAssembler& assembler, const Context& c, std::string_view module) {
-  const std::int64_t positions = c.shape().max_positions;
-  assembler.add_buffers_of(module, {Bytes::of(detail::checked_product(positions, positions))});
 }
 
 void add_causal_head(GraphAssembler& assembler,

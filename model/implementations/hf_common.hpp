@@ -56,6 +56,9 @@ Tensor rms_norm_weighed_in_fp32(Tape& t, std::string_view module, const Tensor& 
 // GemmaRMSNorm: everything in fp32, times (1 + weight).
 Tensor gemma_norm(Tape& t, std::string_view module, const Tensor& x);
 Tensor activation(Tape& t, ActivationFunction function, const Tensor& x);
+// modeling_bloom.GeLUFunction, a Python autograd function that saves its input.
+Tensor bloom_gelu(Tape& t, const Tensor& x);
+inline constexpr std::string_view kBloomGelu = "bloom_gelu";  // its name where it was recorded
 // nn.Dropout; probability 0 launches nothing.
 Tensor dropout(Tape& t, std::string_view module, const Tensor& x, double probability);
 
@@ -149,9 +152,8 @@ void keep_logits(GraphAssembler& assembler, const Context& c);
 bool asks_gradients_of_embeddings(const Context& c);
 // nn.Embedding of the tokens; the gradient can go up to it where peft asks for that.
 Tensor token_embedding(Tape& t, const Context& c, std::string_view module);
-// A variable of the model's forward() that lives until its layers have run: inputs_embeds,
-// position_embeds. A pipeline's first stage has no such frame.
-void hold_variable(Tape& t, const Context& c, Slot slot, const Tensor& tensor);
+// inputs_embeds, a variable of the model's forward() that lives until its layers have run. A
+// pipeline's first stage has no such frame.
 void hold_embeddings(Tape& t, const Context& c, const Tensor& embeddings);
 // Gemma and Gemma 2: inputs_embeds times the normalizer.
 Tensor scaled_embeddings(Tape& t, const Context& c, const Tensor& embeddings);
@@ -170,13 +172,7 @@ Tensor mask(Tape& t, const Context& c, Slot slot = Slot::mask);
 // Whose code computes the loss of a causal model; docs/model.md names the cases.
 // unshifted_in_model: the logits as they are, all positions (the labels come shifted).
 // fused_outside: the same by flash-attn's cross entropy, one kernel each way.
-enum class LossCode {
-  float_in_model,
-  bf16_in_model,
-  loss_function,
-  unshifted_in_model,
-  fused_outside
-};
+enum class LossCode { float_in_model, loss_function, unshifted_in_model, fused_outside };
 struct CausalHead {
   std::string_view module;     // of the linear to the vocabulary
   std::string_view embedding;  // whose weight it is where the model ties them
@@ -184,10 +180,6 @@ struct CausalHead {
   bool fp32_logits = false;  // the model casts its logits before it calls the loss function
   int training_metrics = 0;  // cross entropies without gradient, under autocast, after backward
 };
-// attn.bias of older releases: torch.tril(ones((max_positions, max_positions), bool)) in every
-// layer.
-void add_triangular_masks(GraphAssembler& assembler, const Context& c, std::string_view module);
-
 // Cross entropy of rows of logits in their own dtype; the output object gets the logits. A single
 // label means a squared error instead, of as few bytes.
 Tensor cross_entropy(Tape& t, const Tensor& logits);

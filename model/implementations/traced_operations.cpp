@@ -457,6 +457,7 @@ constexpr std::array kOperations = {
     Row{"scaled_dot_product_attention", attention},
     Row{"flash_attention", play_flash_attention},
     Row{hf::kUpdateCache, play_update_cache},
+    Row{hf::kBloomGelu, [](Call& k) { k.give(hf::bloom_gelu(k.t, k.x(0))); }},
     Row{"_grouped_mm", play_grouped_product},
     Row{hf::kDeltaRule, delta_rule},
     Row{hf::kChunkScan, chunk_scan},
@@ -502,8 +503,8 @@ void play_operation(TracedValues& values, const TracedEvent& event) {
   Call call(values, event);
   const Row* row = row_of(event.name);
   ZP_CHECK(row == nullptr || !call.in.empty(), "no operands");
-  if (row != nullptr && !event.out.empty() && !call.in.empty() && call.x().defined())
-    return row->play(call);
+  const bool gives = !event.out.empty() || event.name == hf::kUpdateCache;  // or keeps a pair
+  if (row != nullptr && gives && !call.in.empty() && call.x().defined()) return row->play(call);
   if (event.out.empty()) {  // .item(): the host waits for a number
     values.t.launch({.name = event.name, .kind = OpKind::view, .kernels = 0});
     return;

@@ -71,6 +71,9 @@ ModelUse model_use_of(const Scenario& scenario, ExpertLayout experts) {
     use.implementation = find(kImplementationNames, std::string_view(code->value.as_string()))
                              .value_or(Implementation::hf);
   }
+  const ExplicitValue* engine = scenario.find(ScenarioKey::engine);
+  use.embedded = engine != nullptr && engine->value.is_string() &&
+                 engine->value.as_string() == name(kTrainingEngineNames, TrainingEngine::embedded);
   const ExplicitValue* sequence = scenario.find(ScenarioKey::sequence_length);
   if (sequence != nullptr && sequence->value.is_integer()) {
     use.sequence_length = sequence->value.as_integer();

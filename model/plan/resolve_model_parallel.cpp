@@ -7,6 +7,7 @@
 
 #include "model/families/megatron.hpp"
 #include "model/families/pipeline_stage.hpp"
+#include "model/graph/traced_graph.hpp"
 #include "model/plan/resolver.hpp"
 #include "model/releases.hpp"
 #include "model/tensor_ranks.hpp"
@@ -55,10 +56,10 @@ void write_pipeline_section(Plan& plan, StageWeights weights) {
 
 // Families whose blocks hand on hidden states and nothing else that is not made again.
 bool hands_on_hidden_states(const Model& model) {
-  constexpr std::array<std::string_view, 3> kFamilies = {"llama", "bloom", "chatglm"};
-  const bool known =
-      model.model_type == "gpt_bigcode" ||
-      std::find(kFamilies.begin(), kFamilies.end(), model.implementation_family) != kFamilies.end();
+  constexpr std::array<std::string_view, 4> kKnown = {"llama", "chatglm", "bloom", "gpt_bigcode"};
+  const bool traced = traced_graph_of(model) != nullptr;
+  const std::string& name = traced ? model.model_type : model.implementation_family;
+  const bool known = std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end();
   return known && model.shape.experts.experts == 0;
 }
 

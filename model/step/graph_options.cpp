@@ -138,7 +138,13 @@ GraphOptions graph_options(const Plan& plan) {
     options.dtype = plan.ddp.weight_dtype;
     options.autocast = plan.ddp.compute_dtype;
   }
-  if (workload.lora.autocast && !options.autocast) options.autocast = options.dtype;
+  // accelerate wraps the model's forward in autocast (Accelerator.prepare_model, native_amp),
+  // beside FSDP1's MixedPrecision; rehearsed, fully_shard's modules run without.
+  const bool wrapped = workload.engine == TrainingEngine::fsdp && plan.fsdp.version == 1 &&
+                       workload.frontend == Frontend::hf_trainer &&
+                       plan.fsdp.storage_dtype != plan.fsdp.compute_dtype;
+  const bool autocasts = workload.lora.autocast || wrapped;
+  if (autocasts && !options.autocast) options.autocast = options.dtype;
   options.attention = workload.attention;
   options.implementation = workload.implementation;
   options.transformers = plan.software.transformers;

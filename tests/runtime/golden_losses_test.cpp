@@ -45,7 +45,7 @@ class Trainer {
           int threads = kThreads,
           std::int64_t fused_rows = 0)
       : json_(member(member(recorded(), "models"), name.c_str())),
-        model_(read_model(member(json_, "config"), "losses.json")),
+        model_(read_model(member(json_, "config"), "losses.json", "", {.embedded = true})),
         kernels_(runtime::cpu_kernels(threads)) {
     sizes_.batch = member(recorded(), "batch").as_integer();
     sizes_.sequence = member(recorded(), "sequence").as_integer();

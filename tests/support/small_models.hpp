@@ -142,54 +142,6 @@ inline Model phi3() {
   return model;
 }
 
-inline Model gpt2() {
-  Model model =
-      classic("gpt2",
-              "GPT2LMHeadModel",
-              {{"transformer.wte.weight", {32000, 1024}}, {"transformer.wpe.weight", {1024, 1024}}},
-              "transformer.h.",
-              {{"ln_1.weight", {1024}},
-               {"ln_1.bias", {1024}},
-               {"attn.c_attn.weight", {1024, 3072}},
-               {"attn.c_attn.bias", {3072}},
-               {"attn.c_proj.weight", {1024, 1024}},
-               {"attn.c_proj.bias", {1024}},
-               {"ln_2.weight", {1024}},
-               {"ln_2.bias", {1024}},
-               {"mlp.c_fc.weight", {1024, 4096}},
-               {"mlp.c_fc.bias", {4096}},
-               {"mlp.c_proj.weight", {4096, 1024}},
-               {"mlp.c_proj.bias", {1024}}},
-              {{"transformer.ln_f.weight", {1024}}, {"transformer.ln_f.bias", {1024}}});
-  model.shape.activation = ActivationFunction::gelu_new;
-  model.shape.attention_dropout = model.shape.hidden_dropout = model.shape.embedding_dropout = 0.1;
-  return model;
-}
-
-inline Model bloom() {
-  Model model = classic("bloom",
-                        "BloomForCausalLM",
-                        {{"transformer.word_embeddings.weight", {32000, 1024}},
-                         {"transformer.word_embeddings_layernorm.weight", {1024}},
-                         {"transformer.word_embeddings_layernorm.bias", {1024}}},
-                        "transformer.h.",
-                        {{"input_layernorm.weight", {1024}},
-                         {"input_layernorm.bias", {1024}},
-                         {"self_attention.query_key_value.weight", {3072, 1024}},
-                         {"self_attention.query_key_value.bias", {3072}},
-                         {"self_attention.dense.weight", {1024, 1024}},
-                         {"self_attention.dense.bias", {1024}},
-                         {"post_attention_layernorm.weight", {1024}},
-                         {"post_attention_layernorm.bias", {1024}},
-                         {"mlp.dense_h_to_4h.weight", {4096, 1024}},
-                         {"mlp.dense_h_to_4h.bias", {4096}},
-                         {"mlp.dense_4h_to_h.weight", {1024, 4096}},
-                         {"mlp.dense_4h_to_h.bias", {1024}}},
-                        {{"transformer.ln_f.weight", {1024}}, {"transformer.ln_f.bias", {1024}}});
-  model.shape.activation = ActivationFunction::bloom_gelu;
-  return model;
-}
-
 inline Model bert() {
   Model model = classic("bert",
                         "BertForMaskedLM",

@@ -98,6 +98,7 @@ RELEASED = {
         {}, {"new_decoder_architecture": True, "num_kv_heads": 8}, {"new_decoder_architecture": True, "num_kv_heads": 8, "num_ln_in_parallel_attn": 1},
         {"alibi": True, "multi_query": False, "parallel_attn": False, "bias": True}),
     "fast_vlm": ({"vision_config.hidden_size": 3072},),
+    "gpt2": ({}, {"activation_function": "gelu"}),  # GPT-2; GPT-SW3, Cerebras-GPT
     "gpt_bigcode": ({}, {"activation_function": "gelu"}),  # StarCoder
     "gpt_neox": ({}, {"rotary_pct": 1.0}),  # Pythia; RedPajama-INCITE
     "granite4_vision": ({"text_config.attention_multiplier": 0.0078125, "text_config.embedding_multiplier": 12.0, "text_config.residual_multiplier": 0.22,

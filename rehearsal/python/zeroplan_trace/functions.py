@@ -190,6 +190,18 @@ def _split_scan(recorder, func):
     return _instead(recorder, func, record)
 
 
+BLOOM_GELU = "bloom_gelu"
+
+
+class _BloomGelu:
+    """In the place of BLOOM's autograd function, whose backward pass is its own."""
+    def __init__(self, recorder, function):
+        self.recorder, self.function = recorder, function
+
+    def apply(self, x):
+        return self.function.apply(x) if self.recorder.quiet else _as_one(self.recorder, BLOOM_GELU, [x], x, x.dtype)
+
+
 FLASH_ATTENTION = "flash_attention"
 
 
@@ -236,7 +248,7 @@ def without_pairs(recorder, output):
 
 
 def _is_pair(part):
-    return isinstance(part, tuple) and len(part) == 2 and all(isinstance(one, torch.Tensor) and one.dim() == 4 for one in part)
+    return isinstance(part, tuple) and len(part) == 2 and all(isinstance(one, torch.Tensor) and one.dim() in (3, 4) for one in part)
 
 
 @functools.lru_cache(maxsize=1)
@@ -253,12 +265,13 @@ def named_functions(recorder, model):
     places += caches  # of before 4.56 the second has an update of its own
     named = {"torch_" + DELTA_RULE: _delta_rule, DELTA_RULE: _delta_rule, "mamba2_chunk_scan": _chunk_scan,
              "mamba2_split_conv1d_scan_combined": _split_scan, "_flash_attention_forward": _flash_attention, "flash_attn_func": _flash_attention,
-             "update": _update_cache}
+             "update": _update_cache, "GeLUFunction": _BloomGelu}
     undo = []
     for place in places:
         for name, record in named.items():
             function = vars(place).get(name)
-            if inspect.isfunction(function) and (name != "update" or place in caches):
+            is_one = inspect.isclass(function) if record is _BloomGelu else inspect.isfunction(function)
+            if is_one and (name != "update" or place in caches):
                 undo.append((place, name, function))
                 setattr(place, name, record(recorder, function))
     try:

@@ -30,7 +30,8 @@ constexpr const char* kSmall = R"({"model_type":"gpt2","n_embd":512,"n_layer":8,
   "n_positions":256,"vocab_size":50257})";
 
 Model model_of(const std::string& config) {
-  return load_model(parse_json(config, "c.json").root, "c.json", "");
+  const ModelUse megatron{.implementation = Implementation::megatron};
+  return load_model(parse_json(config, "c.json").root, "c.json", "", megatron);
 }
 
 std::int64_t total(const Model& model) { return count_parameters(model).total.count(); }

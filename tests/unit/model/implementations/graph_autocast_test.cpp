@@ -29,7 +29,9 @@ Model gpt2() {
         "vocab_size": 1000, "n_positions": 128})",
                                "config.json")
                         .root,
-                    "config.json");
+                    "config.json",
+                    "",
+                    {.attention = "eager", .transformers = Version{4, 50, 0}});
 }
 
 GraphOptions mixed(ActivationCheckpointing checkpointing = ActivationCheckpointing::none) {

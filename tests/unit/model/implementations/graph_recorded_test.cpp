@@ -29,8 +29,12 @@ double saved_tolerance(const ActivationRow& row) {
   if (is(row, " mixtral/")) return 0.02;  // nonzero's pairs are one storage for three indices
   return row.on_gpu ? 0.005 : 0.0;
 }
-// Bytes: Falcon's indices of single heads, which its recording has as numbers.
-std::int64_t saved_slack(const ActivationRow& row) { return is(row, " falcon-") ? 32 : 0; }
+// Bytes: Falcon's indices of single heads, and what GPT-2 divides its scores by, which their
+// recordings have as numbers.
+std::int64_t saved_slack(const ActivationRow& row) {
+  if (is(row, " gpt2")) return row.options.attention == Attention::eager ? 8 : 0;
+  return is(row, " falcon-") ? 32 : 0;
+}
 double live_tolerance(const ActivationRow& row) {
   if (is(row, " mixtral/")) return 0.02;
   // T5's recording is of a run without checkpoints, with which the zeros of the cross attention's

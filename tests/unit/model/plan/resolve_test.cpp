@@ -6,6 +6,7 @@
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "model/predict/predict.hpp"
+#include "model/step/graph_options.hpp"
 #include "tests/catch.hpp"
 
 using namespace zeroplan;
@@ -288,6 +289,20 @@ TEST_CASE("what the engine does not read is said to have no effect") {
     CHECK(contains(resolve(said).warnings, "--fsdp-version: without effect") ==
           (std::string(engine) != "fsdp"));
   }
+}
+
+// Rehearsed by kits of GPT-2, OPT and GPT-NeoX: without it 14 to 21 % of the allocated memory was
+// missing under FSDP1.
+TEST_CASE("accelerate's mixed precision is autocast beside FSDP1's, where it trains") {
+  const auto autocast = [](const std::string& workload) {
+    return graph_options(resolve(seven_b("{" + workload + "}", "{}"))).autocast;
+  };
+  const std::string fsdp = R"("engine":"fsdp","sequence_length":2048)";
+  CHECK(autocast(fsdp) == DType::bf16);
+  CHECK_FALSE(autocast(fsdp + R"(,"fsdp_version":2)"));
+  CHECK_FALSE(autocast(fsdp + R"(,"frontend":"native")"));
+  CHECK_FALSE(autocast(fsdp + R"(,"weights_dtype":"pure-bf16")"));
+  CHECK_FALSE(autocast(R"("sequence_length":2048)"));
 }
 
 TEST_CASE("a loop by hand keeps its outputs until the next ones, where nothing is said") {
