@@ -14,7 +14,7 @@
 namespace zeroplan::foreign {
 namespace {
 
-// Ray's: GPUs of the policy, and of the models beside it where they share them.
+// Names end so that say on how many GPUs Ray starts the policy and the models beside it.
 constexpr std::string_view kNodes = "num_nodes";
 constexpr std::string_view kGpus = "num_gpus_per_node";
 constexpr std::string_view kOfRay = "trainer.nnodes|trainer.n_gpus_per_node";
@@ -120,7 +120,7 @@ class OwnCommand {
     trainer["prompt_tokens"] = plan_.workload.sequence_length - completion();
   }
 
-  // Of completions: what a plan has of them, and engines for all GPUs where they are shared.
+  // Completions are the plan's; vLLM's engines take all GPUs where they share them.
   void add_generation() {
     if (!by_rewards()) {
       parts_.erase("trainer");
@@ -161,8 +161,7 @@ class OwnCommand {
     return best;
   }
 
-  // What stands behind a name: OpenRLHF's flags have no value, and are not there where they are
-  // off.
+  // OpenRLHF's flags have no value, and are not there where they are off; verl's keys have one.
   std::optional<Json> argument(const Json& value) const {
     if (!value.is_boolean() || form_ == Form::verl) return value;
     return value.as_boolean() ? std::optional(Json()) : std::nullopt;

@@ -1,6 +1,6 @@
 // A plan as the arguments of a command with names of its own, OpenRLHF's or verl's: the user's own
-// arguments in their order and spelling, with what the plan has in their place. So that what no
-// plan has stays: data, rewards, rates.
+// arguments in their order and spelling, with what the plan has in their place; what no plan has
+// stays: data, rewards, rates.
 // Sources: openrlhf/cli of 0.7 to 0.11.0; verl/trainer/config/_generated_ppo_trainer.yaml of
 // January 2026.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace zeroplan::foreign {
 
-// What starts it, "openrlhf.cli.train_sft".
+// The module that Python runs, "openrlhf.cli.train_sft".
 std::string module_of_command(const Plan& plan);
 // Whether Ray starts its processes, by its own arguments; else DeepSpeed's launcher does.
 bool starts_by_ray(const Plan& plan);

@@ -33,7 +33,7 @@ struct FormPlace {
   std::string model;        // a folder, a name of the hub
   std::string script = {};  // that accelerate starts; empty: the user's own
   std::optional<double> learning_rate = {};  // the folder's; else the usual one
-  // Of the user's own file: what no plan has, data and rates; of an own command all.
+  // The user's own settings that no plan has, data and rates; all of them where it is a command.
   FormSettings kept = {};
   std::vector<Phrase> notes = {};  // more that the file does not say
 };

@@ -102,7 +102,7 @@ class VerlReader {
   }
 
   void say_what_is_left_out() {
-    // Its kernels stand in the model; the loss is the command's own, which reads all logits.
+    // Liger's kernels stand in the model; the loss is the command's own, which reads all logits.
     if (trainer_.on("liger")) set(ScenarioKey::fused_loss, true);
     if (trainer_.on("weights_sleep") || trainer_.on("states_sleep")) {
       assume(

@@ -14,7 +14,7 @@ std::string start_line(const Plan& plan, foreign::Form form, const foreign::Form
 
 // What stands below the head of a script: the launcher with trl.scripts.sft and its arguments.
 std::string shell_body(const Plan& plan, const foreign::FormPlace& place);
-// The same of a command with arguments of its own. Precondition: is_own_command(form).
+// Launcher and arguments of a command with names of its own. Precondition: is_own_command(form).
 std::string own_command(const Plan& plan, foreign::Form form, const foreign::FormPlace& place);
 std::string sbatch_directives(const Plan& plan);
 std::string sbatch_body(const Plan& plan, const foreign::FormPlace& place);

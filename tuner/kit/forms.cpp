@@ -191,12 +191,12 @@ bool names_ds_config(const Plan& plan, foreign::Form form) {
 
 namespace {
 
-// What OpenRLHF makes a ds_config of by its arguments (get_train_ds_config).
+// Keys of zero_optimization that OpenRLHF's arguments set (get_train_ds_config).
 constexpr std::string_view kOfOpenrlhf =
     "stage|offload_optimizer/device|offload_optimizer/pin_memory|offload_param/device|"
     "zero_hpz_partition_size|overlap_comm|contiguous_gradients|reduce_scatter";
 
-// What the plan has and the command's own loop does not.
+// Reasons why the command cannot say the plan.
 std::vector<Phrase> beyond_command(const Plan& plan, foreign::Form form) {
   const std::string_view code = name(foreign::kFormNames, form);
   const bool same = plan.trainer != nullptr && name(kTrainerCodeNames, plan.trainer->code) == code;
