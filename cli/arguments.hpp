@@ -57,6 +57,7 @@ struct Arguments {
   std::string from_tool;                     // whose file that is, as --form calls it; empty: none
   std::string data, tokenizer;  // file and folder that the dataset was counted from; empty: none
   foreign::FormSettings from_kept;             // its settings without influence, of a document
+  std::vector<Phrase> from_unread;             // its arguments that a shell alone knows
   std::map<std::string, std::string> options;  // by long name without dashes; "" for a switch
   bool json = false;
   Language language = Language::en;

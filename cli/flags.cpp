@@ -424,6 +424,9 @@ void take_meaning(const foreign::Meaning& meaning, const std::string& path, Argu
   const bool written =
       meaning.tool != foreign::Tool::accelerate && meaning.tool != foreign::Tool::swift;
   arguments.from_tool = written ? name(foreign::kToolNames, meaning.tool) : "";
+  for (const foreign::ReadLine& line : meaning.unknown) {
+    if (line.file.empty()) arguments.from_unread.push_back(line.said);
+  }
   for (const foreign::Setting& setting : meaning.kept) {
     arguments.from_kept.push_back({setting.name, setting.value});
     if (setting.words.empty()) continue;

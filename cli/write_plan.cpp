@@ -156,6 +156,11 @@ void write_form_file(const Plan& plan,
   foreign::FormPlace place{.file = output.path, .ds_config = ds_config_beside(output.path)};
   place.model = model_of(scenario, place.notes);
   place.kept = kept_settings(arguments, form);
+  if (foreign::is_own_command(form)) {
+    for (const Phrase& line : arguments.from_unread) {
+      place.notes.push_back(phrase("{}, which a shell alone knows", line));
+    }
+  }
   const tuner::WrittenForm written = tuner::write_form(plan, form, place);
   const bool two = tuner::names_ds_config(plan, form);
   // The one that is named first: who is stopped between them has no file that names nothing.

@@ -125,8 +125,11 @@ std::vector<Phrase> notes_of(const Plan& plan, foreign::Form form) {
   return notes;
 }
 
-// A comment of lines that people read without scrolling; `end` stands where a line goes on.
-std::string comment(const std::string& text, std::string_view end) {
+// A comment of lines that people read without scrolling; `end` stands where a line goes on. A line
+// break of the text, which may quote a user's file, ends no comment.
+std::string comment(std::string text, std::string_view end) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');
   constexpr std::size_t kWidth = 100;
   std::string lines = "# ";
   std::size_t begin = 0;  // of the line

@@ -504,3 +504,13 @@ TEST_CASE("what is evaluated goes over with the rest of the user's file") {
       });
   CHECK(carried);
 }
+
+TEST_CASE("a note that quotes a line break of the user's file stays a comment") {
+  const Planned it = planned(Json::object({{"model", "llama-3.2-1b"}, {"cluster", "2xA100-40G"}}));
+  foreign::FormPlace place{.file = "a.sh", .ds_config = "ds.json", .model = "m"};
+  place.notes.emplace_back("run.sh:1: template $X\ntouch owned, which a shell alone knows");
+  const std::string text = tuner::write_form(it.plan, foreign::Form::shell, place).text;
+  INFO(text);
+  CHECK(text.find("\ntouch") == std::string::npos);
+  CHECK(text.find("$X touch owned") != std::string::npos);
+}
