@@ -37,8 +37,9 @@ std::optional<foreign::Form> form_of_path(const Arguments& arguments, const std:
   if (fs::is_directory(path, none)) return std::nullopt;
   const std::string end = fs::path(path).extension().string();
   if (end == ".sbatch" || end == ".slurm") return foreign::Form::sbatch;
-  const bool own = arguments.from_tool == "openrlhf" || arguments.from_tool == "verl";
-  if (end == ".sh") return own ? form_of_name(arguments.from_tool) : foreign::Form::shell;
+  const auto from = find(foreign::kFormNames, std::string_view(arguments.from_tool));
+  const bool own = from && foreign::is_own_command(*from);
+  if (end == ".sh") return own ? *from : foreign::Form::shell;
   if (!names_document(path)) return std::nullopt;
   if (arguments.from_tool == "trainer")
     return end == ".json" ? foreign::Form::trainer : foreign::Form::trl;

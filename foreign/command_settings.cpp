@@ -17,7 +17,6 @@ namespace {
 // Names end so that say on how many GPUs Ray starts the policy and the models beside it.
 constexpr std::string_view kNodes = "num_nodes";
 constexpr std::string_view kGpus = "num_gpus_per_node";
-constexpr std::string_view kOfRay = "trainer.nnodes|trainer.n_gpus_per_node";
 
 class OwnCommand {
  public:
@@ -44,12 +43,11 @@ class OwnCommand {
     add_generation();
     if (plan_.workload.fused_loss) parts_["trainer"]["liger"] = true;
     for (const std::string_view one : written_names(name(kFormNames, form_))) put(one);
-    put_gpus();
     // Hydra takes a key that its configuration does not have behind pluses alone.
     for (FormSetting& own : own_) {
-      if (form_ == Form::verl && row_of(own) == nullptr && !is_of_ray(own))
-        own.name = "++" + own.name;
+      if (form_ == Form::verl && row_of(own) == nullptr) own.name = "++" + own.name;
     }
+    put_gpus();
     return std::move(own_);
   }
 
@@ -77,7 +75,7 @@ class OwnCommand {
   // One row of so many tokens is a micro-batch, whatever the batch is.
   bool is_dynamic(std::string_view is) {
     const auto said = own_of(is);
-    return said != own_.end() && (is_on(value_of(*said)));
+    return said != own_.end() && is_on(value_of(*said));
   }
 
   void add_openrlhf() {
@@ -141,17 +139,15 @@ class OwnCommand {
                       std::none_of(own_.begin(), own_.end(), [](const FormSetting& setting) {
                         return setting.name.find('.') != std::string::npos;
                       });
+    const std::string_view role = by_rewards() ? "actor." : "model.";
+    const std::string_view other = by_rewards() ? "model." : "actor.";
     std::string best;
     int most = -1;
     first_name(row.names, [&](std::string_view name) {
       const bool dotted = name.find('.') != std::string_view::npos;
-      const bool actor = name.starts_with("actor."), model = name.starts_with("model.");
-      const int points = (dotted != flat ? 4 : 0) + (by_rewards() ? (actor   ? 2
-                                                                     : model ? -8
-                                                                             : 0)
-                                                                  : (actor   ? -8
-                                                                     : model ? 1
-                                                                             : 0));
+      const int points = (dotted != flat ? 4 : 0) + (name.starts_with(role)    ? 2
+                                                     : name.starts_with(other) ? -8
+                                                                               : 0);
       if (points > most) {
         most = points;
         best = std::string(row.under) + std::string(name);
@@ -180,17 +176,16 @@ class OwnCommand {
       value = written_value(row, part);
       if (value) spelling = spelled(row);
     }
-    const bool unsaid = !is_said && value == (row.usual != nullptr ? *row.usual : Json(false));
+    const Json usual = row.usual != nullptr ? *row.usual : Json(false);
+    if (!is_said && value == usual) return;
     if (value) value = argument(*value);
-    if (unsaid || !value) {
+    if (!value) {
       if (is_said) own_.erase(said);
       return;
     }
     if (!is_said) return own_.push_back({spelling, std::move(*value)});
     *said = {spelling, std::move(*value)};
   }
-
-  static bool is_of_ray(const FormSetting& setting) { return is_named_in(kOfRay, setting.name); }
 
   void put_gpus() {
     if (!starts_by_ray(plan_)) return;

@@ -43,7 +43,7 @@ struct Meaning {
   Processes processes;
   Setting training;  // the first setting of the tool that trains; no name: none was read
   Tool tool = Tool::accelerate;  // that tool
-  // Of the tool that trains: what is unused or not known; of OpenRLHF and verl all.
+  // Settings of the tool that trains, those that are unused or not known; of OpenRLHF and verl all.
   std::vector<Setting> kept;
   std::optional<Setting> hybrid;  // FSDP within nodes, until it is known how many GPUs these have
   // What the flags beside --from say: of a value that the file leaves to a variable they are asked.

@@ -20,7 +20,8 @@ bool has(const Model& model, std::string_view end) {
   });
 }
 
-// What the parameter names say about biases and norms: Hugging Face's of a LLaMA, or litgpt's own.
+// The names of parameters, Hugging Face's of a LLaMA or litgpt's own, say which biases and norms
+// there are.
 LitgptLayout layout_of(const Model& model) {
   LitgptLayout layout;
   layout.qkv_bias = has(model, "attn.attn.bias") || has(model, "q_proj.bias");

@@ -131,8 +131,8 @@ struct Sdpa {
   bool causal = true;
   double dropout = 0.0;
   bool deterministic = false;
-  bool enable_gqa = false;   // keys and values of fewer heads, each for a group of queries
-  bool math_in_fp32 = true;  // torch >= 2.5: the math backend upcasts 16-bit inputs
+  bool enable_gqa = false;      // keys and values of fewer heads, each for a group of queries
+  bool math_in_fp32 = true;     // torch >= 2.5: the math backend upcasts 16-bit inputs
   bool guards_in_place = true;  // torch >= 2.6: safe_softmax
 };
 Tensor scaled_dot_product_attention(Tape& t,

@@ -176,7 +176,7 @@ Json scenario_document(const Plan& plan, const Scenario& scenario);
 // How the optimizer's parameter groups are made, with one-dimensional parameters `apart` (no weight
 // decay) or all in one group.
 std::vector<EngineParameter> engine_parameters(const Model& model, bool apart);
-// Of the plan's model: the Trainer's own optimizer keeps them apart, and OpenRLHF's
+// The plan's model under its optimizer: the Trainer's own keeps them apart, and OpenRLHF's
 // (get_optimizer_grouped_parameters); to one that DeepSpeed makes from its file the Trainer hands
 // all as one group (integrations/deepspeed.py deepspeed_optim_sched), and so does a native script.
 std::vector<EngineParameter> engine_parameters(const Plan& plan);

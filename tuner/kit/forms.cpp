@@ -186,14 +186,6 @@ foreign::FormSettings with_kept(foreign::FormSettings settings, const foreign::F
   return settings;
 }
 
-}  // namespace
-
-bool names_ds_config(const Plan& plan, foreign::Form form) {
-  return plan.workload.engine == TrainingEngine::deepspeed && !foreign::is_own_command(form);
-}
-
-namespace {
-
 // Keys of zero_optimization that OpenRLHF's arguments set (get_train_ds_config).
 constexpr std::string_view kOfOpenrlhf =
     "stage|offload_optimizer/device|offload_optimizer/pin_memory|offload_param/device|"
@@ -225,6 +217,10 @@ std::vector<Phrase> beyond_command(const Plan& plan, foreign::Form form) {
 }
 
 }  // namespace
+
+bool names_ds_config(const Plan& plan, foreign::Form form) {
+  return plan.workload.engine == TrainingEngine::deepspeed && !foreign::is_own_command(form);
+}
 
 std::vector<Phrase> beyond_form(const Plan& plan, foreign::Form form) {
   if (plan.workload.engine == TrainingEngine::embedded) return {"zeroplan's own runtime"};
