@@ -137,10 +137,17 @@ Phrase did_you_mean(std::string_view word, std::span<const std::string_view> can
   return text + "?";
 }
 
+namespace {
+
+// What nearly all texts are: planning writes thousands.
+bool is_plain(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
+
+}  // namespace
+
 std::string printable(std::string_view text) {
-  const bool plain =
-      std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
-  if (plain) return std::string(text);  // what nearly all texts are: planning writes thousands
+  if (is_plain(text)) return std::string(text);
   std::string result;
   while (!text.empty()) {
     const Utf8Character character = first_character(text);
@@ -158,6 +165,7 @@ std::string printable(std::string_view text) {
 }
 
 Phrase printable_values(const Phrase& phrase) {
+  if (is_plain(phrase.english())) return phrase;
   return phrase.with_values([](std::string_view value) { return printable(value); });
 }
 

@@ -46,7 +46,7 @@ Json trainer_section(const Plan& plan) {
   section["backward_prefetch"] = "backward_pre";
   section["forward_prefetch"] = false;
   section["limit_all_gathers"] = true;
-  section["use_orig_params"] = uses_original_parameters(plan);
+  section["use_orig_params"] = fsdp.original_parameters;
   return section;
 }
 
@@ -62,7 +62,7 @@ Json axolotl_section(const Plan& plan) {
     section["reshard_after_forward"] = fsdp.sharding == Sharding::full;
   } else {
     section["sync_module_states"] = true;
-    section["use_orig_params"] = uses_original_parameters(plan);
+    section["use_orig_params"] = fsdp.original_parameters;
   }
   return section;
 }
@@ -255,8 +255,6 @@ std::string optimizer_argument(const Plan& plan) {
 // Source: PyTorch's _writeback_orig_params and bitsandbytes' Params4bit, whose storage moves
 // between forward and backward; rehearsed with torch 2.11: SHARD_GRAD_OP ends there, FULL_SHARD
 // does not.
-bool uses_original_parameters(const Plan& plan) { return plan.workload.method != Method::qlora; }
-
 double usual_learning_rate(const Plan& plan) {
   // What "auto" becomes where nobody says (training_args.py) is nobody's choice.
   constexpr double kOfTrainer = 5e-5;

@@ -20,10 +20,6 @@ const Json* part_at(const Json& parts, std::string_view path);
 // TrainingArguments.optim and axolotl's optimizer; empty where the ds_config names one.
 std::string optimizer_argument(const Plan& plan);
 
-// FSDP1's use_orig_params. Four-bit weights go without: sharded as gradients and states alone,
-// their first backward pass stops at "FSDP does not support changing the parameters".
-bool uses_original_parameters(const Plan& plan);
-
 // What the optimizer takes where nobody says: 2e-5 of full fine-tuning, 2e-4 of adapters; of
 // preferences 5e-7 and 5e-6 (the head of trl/scripts/dpo.py), of GRPO 1e-6 and of PPO 3e-6 (the
 // defaults of their configurations).

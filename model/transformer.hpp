@@ -38,6 +38,8 @@ struct Parameter {
   std::int64_t routed_of = 1;
   // from_pretrained makes it of several tensors of a checkpoint, from transformers 5 on.
   bool converted = false;
+  // The loss hangs on it; a class that was recorded says so of each.
+  bool reached = true;
 };
 
 // One entry of named_modules(), containers included.

@@ -10,14 +10,19 @@
 namespace zeroplan {
 namespace {
 
+bool reduces_in(const FsdpConfig& config, int micro_step) {
+  return config.reduces_every_micro_step || micro_step == config.gradient_accumulation_steps - 1;
+}
+
 // Appends the events of one micro-step; knows which units are gathered.
 class Issue {
  public:
-  Issue(const FsdpConfig& config, std::span<const FsdpUnit> units, bool reduces)
+  Issue(const FsdpConfig& config, std::span<const FsdpUnit> units, int micro_step)
       : config_(config),
         units_(units),
-        reduces_(reduces),
-        gathered_(units.size(), false),
+        reduces_(reduces_in(config, micro_step)),
+        keeps_(fsdp_keeps_gathered(config, micro_step)),
+        gathered_(units.size(), micro_step > 0 && fsdp_keeps_gathered(config, micro_step - 1)),
         limited_(units.size(), false) {}
 
   void forward(std::span<const int> visits) {
@@ -48,7 +53,7 @@ class Issue {
           std::find(visits.begin(), visits.begin() + static_cast<std::ptrdiff_t>(i), visit) !=
           visits.begin() + static_cast<std::ptrdiff_t>(i);
       if (again) continue;  // the flat parameter's gradient is complete with its first use
-      if (config_.sharding != Sharding::no_shard) reshard_all(visit, true);
+      if (config_.sharding != Sharding::no_shard && !keeps_) reshard_all(visit, true);
       if (!reduces_) continue;
       if (unit_of(visit).trains) reduce(visit);
       if (unit_of(visit).adapters >= 0) reduce(unit_of(visit).adapters);
@@ -130,7 +135,7 @@ class Issue {
 
   const FsdpConfig& config_;
   std::span<const FsdpUnit> units_;
-  bool reduces_;
+  bool reduces_, keeps_;
   std::vector<bool> gathered_;
   std::vector<bool> limited_;  // in backward
   std::vector<FsdpEvent> events_;
@@ -187,6 +192,30 @@ void cut_rows(const FsdpConfig& config,
   unit.reduced = unit.owned * pieces;
 }
 
+// The flat parameter lies in its parameters' order over the ranks' shards; each adapter is a unit
+// of its own.
+void find_views(const FsdpConfig& config,
+                std::span<const EngineParameter> parameters,
+                int pieces,
+                FsdpUnit& unit) {
+  Elements left = unit.shard;
+  for (const int index : unit.parameters) {
+    const Elements stored = stored_elements(config, parameters[static_cast<std::size_t>(index)]);
+    const Elements own = Elements::of(ceil_div(stored.count(), pieces));
+    unit.views.push_back(std::min(unit.are_adapters ? own : stored, left));
+    left -= unit.views.back();
+  }
+}
+
+// The optimizer is given the original parameters.
+void share_views(std::span<const EngineParameter> parameters, FsdpUnit& unit) {
+  for (std::size_t i = 0; i < unit.views.size(); ++i) {
+    if (unit.views[i] == Elements::zero()) continue;
+    const EngineParameter& parameter = parameters[static_cast<std::size_t>(unit.parameters[i])];
+    (parameter.wide_states ? unit.wide_shards : unit.owned_shards).push_back(unit.views[i]);
+  }
+}
+
 void close_unit(const FsdpConfig& config,
                 std::span<const EngineParameter> parameters,
                 FsdpUnit& unit) {
@@ -218,8 +247,13 @@ void close_unit(const FsdpConfig& config,
   unit.shard = Elements::of(ceil_div(unit.numel.count(), pieces));
   unit.padded = unit.reduced = unit.shard * pieces;
   unit.owned = all ? unit.shard : most_owned(unit, pieces, trained);
+  find_views(config, parameters, pieces, unit);
   unit.shards = {unit.shard};
   unit.shard_dtypes = {stored_dtype(config, unit)};
+  if (all && config.original_parameters) {
+    share_views(parameters, unit);
+    return;
+  }
   const Elements wides = wide.empty() ? Elements::zero() : most_owned(unit, pieces, wide);
   if (wides > Elements::zero()) unit.wide_shards = {wides};
   if (unit.owned > wides) unit.owned_shards = {unit.owned - wides};
@@ -290,11 +324,16 @@ std::vector<int> fsdp_unit_of(std::span<const FsdpUnit> units, std::size_t param
 std::vector<FsdpEvent> fsdp_micro_step(const FsdpConfig& config,
                                        std::span<const FsdpUnit> units,
                                        std::span<const int> visits,
-                                       bool boundary) {
-  Issue issue(config, units, config.reduces_every_micro_step || boundary);
+                                       int micro_step) {
+  Issue issue(config, units, micro_step);
   issue.forward(visits);
   issue.backward(visits);
   return issue.take();
+}
+
+bool fsdp_keeps_gathered(const FsdpConfig& config, int micro_step) {
+  return config.version == 1 && config.sharding == Sharding::grad_op &&
+         !reduces_in(config, micro_step);
 }
 
 Bytes stored_bytes(const FsdpConfig& config, const FsdpUnit& unit) {

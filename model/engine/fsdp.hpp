@@ -52,6 +52,7 @@ struct FsdpConfig {
   // (peft's fsdp_auto_wrap_policy). fully_shard has no need of it. false:
   // use_orig_params mixes them, and a unit that trains anything gets whole gradients.
   bool separate_adapters = true;
+  bool original_parameters = true;  // use_orig_params: the optimizer's are views of the shards
   // MixedPrecision is on: adapters that are stored wider are gathered and reduced as the rest.
   // Without, in their own dtype.
   bool casts_adapters = false;
@@ -71,6 +72,8 @@ struct FsdpUnit {
   Elements owned;                   // what the optimizer updates on the rank that has most of it
   std::optional<DType> own_dtype;   // of what it trains, where it is not storage_dtype
   std::vector<DType> shard_dtypes;  // of `shards`
+  // FSDP1, of the first rank's shard: what each parameter has in it, in order.
+  std::vector<Elements> views;
   bool trains = true;
   int adapters = -1;  // the unit of the block's trained leaf modules; -1: none apart
   bool are_adapters = false;
@@ -102,13 +105,18 @@ struct FsdpEvent {
   int ranks = 1;              // of the collective
 };
 
-// One micro-step, in the order in which the CPU thread issues it. `visits`: the units whose modules
-// run in the forward pass, in order (root, blocks, root again for the head); backward runs them the
-// other way round. A recomputed block is gathered once for recomputation and backward.
+// A micro-step of the window between two steps of the optimizer, in the order in which the CPU
+// thread issues it. `visits`: the units whose modules run in the forward pass, in order (root,
+// blocks, root again for the head); backward runs them the other way round. A recomputed block is
+// gathered once for recomputation and backward.
 std::vector<FsdpEvent> fsdp_micro_step(const FsdpConfig& config,
                                        std::span<const FsdpUnit> units,
                                        std::span<const int> visits,
-                                       bool boundary);
+                                       int micro_step);
+
+// Do units stay gathered behind that micro-step? FSDP1 under no_sync frees what it does not free in
+// forward only where it reduces (_runtime_utils.py _should_free_in_backward).
+bool fsdp_keeps_gathered(const FsdpConfig& config, int micro_step);
 
 // What a rank holds besides activations and gathered weights.
 std::vector<EngineBuffer> fsdp_buffers(const FsdpConfig& config, std::span<const FsdpUnit> units);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/described.hpp"
@@ -404,21 +405,19 @@ void read_images(TracedReader& reader, const Json& document, TracedGraph& graph)
   if (only.is_integer() && only.as_integer() > 0) graph.batch = only.as_integer();
 }
 
-// Names of the parameters that the loss hangs on, in their order.
-std::vector<std::string> reached_parameters(const TracedGraph& graph) {
-  std::vector<std::string> names;
+// Says of each parameter whether the loss hangs on it.
+void note_reached(const TracedGraph& graph, Model& model) {
+  std::unordered_set<std::string> names;
   for (const TracedCall& call : graph.calls) {
     for (const TracedEvent& event : graph.blocks[static_cast<std::size_t>(call.block)].events) {
       if (event.no_grad) continue;
       for (const TracedOperand& operand : event.in) {
         if (operand.kind == TracedOperand::Kind::parameter)
-          names.push_back(call.prefix + operand.name);
+          names.insert(call.prefix + operand.name);
       }
     }
   }
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
+  for (Parameter& parameter : model.parameters) parameter.reached = names.contains(parameter.name);
 }
 
 }  // namespace
@@ -473,7 +472,7 @@ Model read_traced_document(const Json& document,
   Checker(reader, model, graph).check();
   model.shape = read_shape(reader, document, model);
   reader.throw_problems();
-  graph.reached = reached_parameters(graph);
+  note_reached(graph, model);
   note_logits(graph, model.shape);
   note_routed(graph, model);
   note_converted(document, model);

@@ -97,8 +97,7 @@ struct TracedGraph {
   std::vector<NamedTensor> inputs, buffers;
   std::int32_t slots = 0;
   std::vector<TracedBlock> blocks;
-  std::vector<TracedCall> calls;     // in forward order
-  std::vector<std::string> reached;  // names of the parameters that the loss hangs on, in order
+  std::vector<TracedCall> calls;  // in forward order
 };
 
 // A Model is a plain value that is copied freely, and names of operations live as long as the

@@ -91,8 +91,9 @@ KnobValue fitted(const KnobRow& row, KnobValue value) {
 
 std::vector<std::string> fill_auto(DsConfig& config, const TrainerArguments& arguments) {
   std::vector<std::string> unresolved;
-  for (const KnobRow& row : knob_rows()) {
-    if (!config.is_auto(row.id)) continue;
+  for (const auto& [knob, value] : config.values()) {
+    if (!std::holds_alternative<Auto>(value)) continue;
+    const KnobRow& row = knob_row(knob);
     if (needs_hidden_size(row.automatic) && arguments.runs && arguments.hidden_size == 0) {
       unresolved.emplace_back(row.pointer);
       config.unset(row.id);
@@ -107,8 +108,9 @@ void fill_sizes(DsConfig& config, std::int64_t hidden_size) {
   TrainerArguments arguments;
   arguments.hidden_size = hidden_size;
   arguments.stage = static_cast<int>(config.integer(Knob::zero_stage).value_or(0));
-  for (const KnobRow& row : knob_rows()) {
-    if (!config.is_auto(row.id) || !needs_hidden_size(row.automatic)) continue;
+  for (const auto& [knob, value] : config.values()) {
+    const KnobRow& row = knob_row(knob);
+    if (!std::holds_alternative<Auto>(value) || !needs_hidden_size(row.automatic)) continue;
     config.set(row.id, fitted(row, sized_value(row.automatic, arguments)));
   }
 }

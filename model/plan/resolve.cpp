@@ -629,13 +629,8 @@ std::vector<EngineParameter> engine_parameters(const Plan& plan) {
   const bool by_openrlhf = plan.trainer != nullptr && plan.trainer->code == TrainerCode::openrlhf;
   std::vector<EngineParameter> result = engine_parameters(*plan.model, by_trainer || by_openrlhf);
   const Workload& workload = plan.workload;
-  const TracedGraph* traced = traced_graph_of(*plan.model);
-  if (traced != nullptr && workload.method == Method::full) {
-    const std::vector<std::string>& reached = traced->reached;
-    for (std::size_t i = 0; i < result.size(); ++i) {
-      const std::string& name = plan.model->parameters[i].name;
-      result[i].used = std::binary_search(reached.begin(), reached.end(), name);
-    }
+  for (std::size_t i = 0; workload.method == Method::full && i < result.size(); ++i) {
+    result[i].used = plan.model->parameters[i].reached;
   }
   if (runs_deepspeed(workload)) {
     // To DeepSpeed a weight in four bits is a frozen tensor of so many bytes; what its scales take

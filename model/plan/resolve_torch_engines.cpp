@@ -229,6 +229,9 @@ void resolve_fsdp(Resolver& r) {
   const bool litgpt = plan.workload.implementation == Implementation::litgpt;
   const bool adapters = plan.workload.method != Method::full;
   const LoadedWeights loaded = loaded_weights(r);
+  // Four-bit weights go without: sharded as gradients and states alone, their first backward pass
+  // stops at "FSDP does not support changing the parameters".
+  fsdp.original_parameters = plan.workload.method != Method::qlora;
   fsdp.casts_adapters = plan.workload.lora.autocast;
   fsdp.compute_dtype = plan.engine.model_dtype;
   fsdp.storage_dtype = casts_frozen_weights(plan) ? DType::fp32 : loaded.dtype;

@@ -25,8 +25,7 @@ namespace zeroplan {
 bool has_torch_allocator(const Plan& plan);
 
 // [M2] Whether every request of the program is known, so that what the simulator's allocator keeps
-// is what PyTorch's does: transformers' classes in 16 or 32 bits without a pipeline, adapters not
-// under FSDP.
+// is what PyTorch's does: transformers' classes without a pipeline.
 bool simulates_every_request(const Plan& plan);
 
 // [M2] Reserved at the peak of other plans, as runs usually have it: A (1 + g), A what is allocated

@@ -83,10 +83,10 @@ class FsdpWalk {
     const WindowMoment backward{Phase::backward, first_, micro_step == last};
     forward_ = buffers_at(plan_, work_, buffers_, forward);
     backward_ = buffers_at(plan_, work_, buffers_, backward);
-    gathered_ = waiting_ = reduced_ = kept_gather_ = sent_ = Bytes::zero();
+    waiting_ = reduced_ = kept_gather_ = sent_ = Bytes::zero();
     next_ = 0;
     const bool reduces = config_.reduces_every_micro_step || micro_step == last;
-    const auto events = fsdp_micro_step(config_, fsdp_.units, fsdp_.visits, micro_step == last);
+    const auto events = fsdp_micro_step(config_, fsdp_.units, fsdp_.visits, micro_step);
     for (std::size_t i = 0; i < events.size(); ++i) {
       const FsdpEvent& event = events[i];
       switch (event.kind) {

@@ -11,10 +11,10 @@ class FsdpTasks {
   FsdpTasks(const Plan& plan, const StepWork& work, StepTraffic& traffic)
       : plan_(plan), config_(plan.fsdp), work_(work), traffic_(traffic) {}
 
-  MicroStep micro_step(const FsdpWork& fsdp, bool boundary) {
+  MicroStep micro_step(const FsdpWork& fsdp, int number) {
     MicroStep result;
     next_ = 0;
-    const auto events = fsdp_micro_step(config_, fsdp.units, fsdp.visits, boundary);
+    const auto events = fsdp_micro_step(config_, fsdp.units, fsdp.visits, number);
     for (std::size_t i = 0; i < events.size(); ++i) {
       const FsdpEvent& event = events[i];
       const FsdpUnit& unit = fsdp.units[static_cast<std::size_t>(event.unit)];
@@ -153,24 +153,25 @@ void add_torch_times(const StepTraffic& part, std::int64_t times, StepTraffic& s
 
 StepTraffic fsdp_traffic(const Plan& plan, const StepWork& work) {
   const FsdpWork fsdp = fsdp_work(plan, work.graph);
-  const std::int64_t G = plan.fsdp.gradient_accumulation_steps;
+  const int last = plan.fsdp.gradient_accumulation_steps - 1;
   StepTraffic traffic;
   traffic.overlaps = true;
-  const auto window = [&](bool boundary, std::int64_t count) {
+  const auto window = [&](int number, std::int64_t count) {
+    if (count == 0) return;
     StepTraffic part;
     part.messages = traffic.messages;
-    MicroStep micro = FsdpTasks(plan, work, part).micro_step(fsdp, boundary);
+    MicroStep micro = FsdpTasks(plan, work, part).micro_step(fsdp, number);
     micro.count = count;
     traffic.messages = part.messages;
     traffic.windows.push_back(std::move(micro));
     add_torch_times(part, count, traffic);
   };
-  if (plan.fsdp.reduces_every_micro_step) {
-    window(true, G);
-  } else {
-    if (G > 1) window(false, G - 1);
-    window(true, 1);
-  }
+  // The first, those between, and the last are all that may differ.
+  const bool alike = plan.fsdp.reduces_every_micro_step;
+  const bool first_gathers = !alike && last > 1 && fsdp_keeps_gathered(plan.fsdp, 0);
+  if (first_gathers) window(0, 1);
+  window(first_gathers ? 1 : 0, alike ? 0 : last - (first_gathers ? 1 : 0));
+  window(last, alike ? last + 1 : 1);
   (plan.fsdp.offload ? traffic.cpu_optimizer : traffic.gpu_optimizer) = fsdp_owned(fsdp.units);
   return traffic;
 }

@@ -49,11 +49,11 @@ Bytes held(const FsdpConfig& config,
   return sum;
 }
 
-int events(const FsdpConfig& config, FsdpEventKind kind, bool boundary = true) {
+int events(const FsdpConfig& config, FsdpEventKind kind) {
   const auto units = fsdp_units(config, adapted(), kBlockOf);
   const std::vector<int> visits = {0, 1, 2, 0};
   int count = 0;
-  for (const FsdpEvent& event : fsdp_micro_step(config, units, visits, boundary)) {
+  for (const FsdpEvent& event : fsdp_micro_step(config, units, visits, 0)) {
     count += event.kind == kind ? 1 : 0;
   }
   return count;
@@ -87,7 +87,7 @@ TEST_CASE("FSDP: behind a block with adapters the next gather is sent at the end
     config.separate_adapters = apart;
     const auto units = fsdp_units(config, adapted(), kBlockOf);
     const std::vector<int> visits = {0, 1, 2, 0};
-    const auto events = fsdp_micro_step(config, units, visits, true);
+    const auto events = fsdp_micro_step(config, units, visits, 0);
     const auto backward_of = [&](FsdpEventKind kind, int unit) {
       return std::find_if(events.begin(), events.end(), [&](const FsdpEvent& event) {
         return event.kind == kind && event.unit == unit && event.backward;

@@ -45,9 +45,9 @@ std::string text(const std::vector<FsdpEvent>& events) {
   return line;
 }
 
-std::string micro_step(const FsdpConfig& config, bool boundary = true) {
+std::string micro_step(const FsdpConfig& config, int number = 0) {
   const auto units = fsdp_units(config, kParameters, kBlockOf);
-  return text(fsdp_micro_step(config, units, kVisits, boundary));
+  return text(fsdp_micro_step(config, units, kVisits, number));
 }
 
 Bytes resident(const std::vector<EngineBuffer>& buffers) {
@@ -65,6 +65,23 @@ TEST_CASE("FSDP: a block's parameters are one unit, padded to the ranks; the roo
   CHECK(units[1].numel == Elements::of(110));
   CHECK(units[1].padded == Elements::of(112));
   CHECK(units[2].parameters == std::vector<int>{3, 4});
+}
+
+TEST_CASE("FSDP1: the optimizer has what each parameter has of the first rank's shard") {
+  FsdpConfig config = eight_ranks();
+  config.ranks = config.shard_ranks = 1;
+  const auto numbers = [&](const std::vector<Elements>& list) {
+    std::vector<std::int64_t> counts;
+    for (const Elements elements : list) counts.push_back(elements.count());
+    return counts;
+  };
+  using Counts = std::vector<std::int64_t>;
+  CHECK(numbers(fsdp_units(config, kParameters, kBlockOf)[1].owned_shards) == Counts{101, 9});
+  const auto units = fsdp_units(eight_ranks(), kParameters, kBlockOf);
+  CHECK(numbers(units[1].views) == Counts{14, 0});
+  CHECK(numbers(units[1].owned_shards) == Counts{14});
+  config.original_parameters = false;
+  CHECK(numbers(fsdp_units(config, kParameters, kBlockOf)[1].owned_shards) == Counts{110});
 }
 
 TEST_CASE("FULL_SHARD frees blocks after forward, keeps the root, and prefetches backward") {
@@ -89,7 +106,7 @@ TEST_CASE("NO_SHARD gathers from nobody and reduces whole gradients") {
   FsdpConfig config = eight_ranks();
   config.sharding = Sharding::no_shard;
   const auto units = fsdp_units(config, kParameters, kBlockOf);
-  for (const FsdpEvent& event : fsdp_micro_step(config, units, kVisits, true)) {
+  for (const FsdpEvent& event : fsdp_micro_step(config, units, kVisits, 0)) {
     CHECK(event.kind != FsdpEventKind::reduce_scatter);
     if (event.kind == FsdpEventKind::unshard) CHECK(event.ranks == 1);
     if (event.kind == FsdpEventKind::all_reduce) CHECK(event.ranks == 8);
@@ -101,7 +118,7 @@ TEST_CASE("hybrid sharding reduces inside a group, then the shards across groups
   config.ranks = 32;
   CHECK(micro_step(config).ends_with("x1 r1 a1 b0 x0 r0 a0"));
   const auto units = fsdp_units(config, kParameters, kBlockOf);
-  const auto events = fsdp_micro_step(config, units, kVisits, true);
+  const auto events = fsdp_micro_step(config, units, kVisits, 0);
   CHECK(events.back().ranks == 4);
   CHECK(events.back().bytes == units[0].shard * config.reduce_dtype);
 }
@@ -109,8 +126,21 @@ TEST_CASE("hybrid sharding reduces inside a group, then the shards across groups
 TEST_CASE("under no_sync only the last micro-step reduces") {
   FsdpConfig config = eight_ranks();
   config.reduces_every_micro_step = false;
-  CHECK(micro_step(config, false).find('r') == std::string::npos);
-  CHECK(micro_step(config, true).find('r') != std::string::npos);
+  config.gradient_accumulation_steps = 2;
+  CHECK(micro_step(config, 0).find('r') == std::string::npos);
+  CHECK(micro_step(config, 1).find('r') != std::string::npos);
+}
+
+TEST_CASE("SHARD_GRAD_OP under no_sync gathers in the first micro-step and frees in the last") {
+  FsdpConfig config = eight_ranks();
+  config.sharding = Sharding::grad_op;
+  config.reduces_every_micro_step = false;
+  config.gradient_accumulation_steps = 3;
+  CHECK(micro_step(config, 0) == "g0 f0 g1 f1 g2 f2 f0 l0 l2 b0 l1 b2 b1 b0");
+  CHECK(micro_step(config, 1) == "f0 f1 f2 f0 l0 l2 b0 l1 b2 b1 b0");
+  CHECK(micro_step(config, 2) == "f0 f1 f2 f0 l0 l2 b0 l1 b2 x2 r2 b1 x1 r1 b0 x0 r0");
+  config.version = 2;
+  CHECK(micro_step(config, 1).starts_with("g0"));
 }
 
 TEST_CASE("FSDP with fp32 shards holds 16 bytes an element before the step, bf16 shards 8") {

@@ -246,7 +246,7 @@ void add_accelerate(const Plan& plan, KitValues& values) {
       "  fsdp_state_dict_type: SHARDED_STATE_DICT\n",
       sharding,
       yaml(fsdp.offload),
-      yaml(foreign::uses_original_parameters(plan)),
+      yaml(fsdp.original_parameters),
       yaml(plan.workload.loading == Loading::usual));
 }
 

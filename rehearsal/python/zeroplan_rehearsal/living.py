@@ -22,7 +22,7 @@ def watch(torch, history):
     if record is None:
         return
     most = {"max_entries": 1 << 20} if history else {}
-    torch.cuda._lazy_call(lambda: record("all" if history else "state", context="all" if history else "state",
+    torch.cuda._lazy_call(lambda: record("all" if history else "state", context="alloc" if history else "state",
                                          stacks="python", **most))
 
 

@@ -92,6 +92,18 @@ TEST_CASE(
   CHECK(simulator::simulate(plan).gpu.peak_reserved == result.gpu.peak_reserved);
 }
 
+TEST_CASE("adapters under FSDP1 reserve what was simulated, with the width of runs") {
+  const std::string fsdp = R"(,"engine":"fsdp")";
+  const std::string lora = R"(,"method":{"lora":{"rank":16}})";
+  const StepResult full = simulator::simulate(plan_of("8xA100-80G-SXM", fsdp));
+  const StepResult adapters = simulator::simulate(plan_of("8xA100-80G-SXM", fsdp + lora));
+  CHECK(adapters.gpu.peak_reserved == adapters.gpu.replayed_reserved);
+  const auto width = [](const StepResult& result) {
+    return half_width(result.peak_reserved_interval) / count(result.gpu.peak_reserved);
+  };
+  CHECK(width(adapters) > 2.0 * width(full));
+}
+
 TEST_CASE("a CPU rank reserves what it allocates") {
   const StepResult result = predict(plan_of("1x4xcpu"));
   CHECK(result.peak_reserved_interval.low == result.peak_allocated_interval.low);
