@@ -114,6 +114,12 @@ std::string difference_text(const tuner::ReleaseEffect& effect,
                              effect.changed->newer,
                              effect.changed->older));
   }
+  if (effect.recorded) {
+    return words.text(phrase("transformers: {} as recorded in {}, not in {}",
+                             second.plan.model->architecture,
+                             to_string(effect.recorded->newer),
+                             to_string(effect.recorded->older)));
+  }
   const ReleaseRow& row = release_row(*effect.rule);
   const bool back = tuner::release_of(second.releases, row.package) <
                     tuner::release_of(first.releases, row.package);
@@ -264,6 +270,10 @@ Json effect_json(const tuner::ReleaseEffect& effect) {
     json["begins"] = effect.begins;
     json["does"] = row.does;
     json["source"] = row.source;
+  } else if (effect.recorded) {
+    json["package"] = display_name(Package::transformers);
+    json["older_recording"] = to_string(effect.recorded->older);
+    json["newer_recording"] = to_string(effect.recorded->newer);
   } else {
     json["package"] = display_name(Package::deepspeed);
     json["key"] = pointer_of(effect.changed->knob);

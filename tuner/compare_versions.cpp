@@ -21,6 +21,7 @@ struct Difference {
   std::optional<ReleaseRule> rule;
   std::optional<ChangedDefault> changed;
   KnobValue older;  // of `changed`
+  std::optional<ChangedClass> recorded;
   bool begins = true;
 };
 
@@ -30,23 +31,27 @@ struct Job {
   Difference without;
 };
 
-std::vector<Difference> differences(const ReleaseSet& older,
-                                    const ReleaseSet& newer,
-                                    const DsConfig& written,
-                                    bool deepspeed) {
+std::vector<Difference> differences(const ComparedSet& older,
+                                    const ComparedSet& newer,
+                                    const DsConfig& written) {
   std::vector<Difference> found;
+  const ChangedClass classes{older.plan.model->releases.recorded,
+                             newer.plan.model->releases.recorded};
+  const bool are_recorded = classes.older != Version{} && classes.newer != Version{};
+  if (are_recorded && classes.older != classes.newer) found.push_back({.recorded = classes});
+  const bool deepspeed = runs_deepspeed(newer.plan.workload);
   for (const ReleaseRow& row : release_rows()) {
     if (!deepspeed && row.package == Package::deepspeed) continue;
-    const bool before = acts(row.rule, release_of(older, row.package));
-    const bool after = acts(row.rule, release_of(newer, row.package));
+    const bool before = acts(row.rule, release_of(older.releases, row.package));
+    const bool after = acts(row.rule, release_of(newer.releases, row.package));
     if (before != after) found.push_back({.rule = row.rule, .begins = after});
   }
   if (!deepspeed) return found;
   const int stage = static_cast<int>(written.integer(Knob::zero_stage).value_or(0));
   for (const KnobRow& row : knob_rows()) {
     if (written.is_set(row.id)) continue;
-    const KnobValue before = default_value(row.id, stage, older.deepspeed);
-    const KnobValue after = default_value(row.id, stage, newer.deepspeed);
+    const KnobValue before = default_value(row.id, stage, older.releases.deepspeed);
+    const KnobValue after = default_value(row.id, stage, newer.releases.deepspeed);
     if (before == after || std::holds_alternative<Unset>(before)) continue;
     found.push_back(
         {.changed = ChangedDefault{row.id, to_json(before).dump(), to_json(after).dump()},
@@ -57,6 +62,7 @@ std::vector<Difference> differences(const ReleaseSet& older,
 
 Phrase words_of(const Difference& difference) {
   if (difference.rule) return release_row(*difference.rule).does;
+  if (difference.recorded) return "the class's code";
   return std::string(pointer_of(difference.changed->knob));
 }
 
@@ -85,9 +91,7 @@ class Comparison {
     if (compared.empty()) missing_.rethrow();
     std::vector<Job> jobs;
     for (std::size_t i = 1; i < compared.size(); ++i) {
-      const Plan& plan = compared[i].plan;
-      std::vector<Difference> found = differences(
-          compared[i - 1].releases, compared[i].releases, written(), runs_deepspeed(plan.workload));
+      std::vector<Difference> found = differences(compared[i - 1], compared[i], written());
       compared[i].differences = found.size();
       for (Difference& difference : found) jobs.push_back({i, std::move(difference)});
     }
@@ -149,6 +153,8 @@ class Comparison {
     Prepared prepared = prepared_;
     if (without->rule) {
       prepared.switched.flip(*without->rule);
+    } else if (without->recorded) {
+      prepared.class_of = without->recorded->older;
     } else {
       DsConfig config = written();
       config.set(without->changed->knob, without->older);
@@ -158,8 +164,10 @@ class Comparison {
   }
 
   static void add_effect(const Difference& without, const StepResult& result, ComparedSet& set) {
-    ReleaseEffect effect{
-        .rule = without.rule, .changed = without.changed, .begins = without.begins};
+    ReleaseEffect effect{.rule = without.rule,
+                         .changed = without.changed,
+                         .recorded = without.recorded,
+                         .begins = without.begins};
     effect.gpu_memory = set.result.gpu.peak_total - result.gpu.peak_total;
     effect.host_memory = set.result.host.peak - result.host.peak;
     effect.step_time = set.result.step.total - result.step.total;

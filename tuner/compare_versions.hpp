@@ -46,11 +46,18 @@ struct ChangedDefault {
   std::string newer;
 };
 
+// The code of a class that was recorded: in which transformers, of the older set and of the newer.
+struct ChangedClass {
+  Version older;
+  Version newer;
+};
+
 // One difference between a set and the one before it, with what it does to the run alone: the newer
 // set's result minus the result without the difference. GPU memory is of the rank that needs most.
 struct ReleaseEffect {
-  std::optional<ReleaseRule> rule;  // else `changed`
+  std::optional<ReleaseRule> rule;  // else `changed`, else `recorded`
   std::optional<ChangedDefault> changed;
+  std::optional<ChangedClass> recorded;
   bool begins = true;  // of a rule: the newer set does it, the older one does not
   Bytes gpu_memory;    // may be negative, as the others
   Bytes host_memory;   // of a node
@@ -61,7 +68,7 @@ struct ComparedSet {
   ReleaseSet releases;
   Plan plan;
   StepResult result;
-  std::size_t differences = 0;         // from the set before: rules and defaults that differ
+  std::size_t differences = 0;  // from the set before: rules, defaults and a class that differ
   std::vector<ReleaseEffect> effects;  // of those that move the run, the largest first
 };
 

@@ -134,9 +134,11 @@ struct Prepared {
   // As transformers 5 has its experts; null: the same.
   std::shared_ptr<const Model> model_with_fused_experts;
   std::shared_ptr<const Cluster> cluster;
-  std::shared_ptr<const DsConfig> ds_config;   // instead of the scenario's, where it is there
-  std::shared_ptr<const Profile> profile;      // null: the scenario's is read, if it has one
-  RuleSwitches switched;                       // of the table of releases: none in a user's plan
+  std::shared_ptr<const DsConfig> ds_config;  // instead of the scenario's, where it is there
+  std::shared_ptr<const Profile> profile;     // null: the scenario's is read, if it has one
+  RuleSwitches switched;                      // of the table of releases: none in a user's plan
+  std::optional<Version> class_of;  // the transformers whose recording of the class is taken; none:
+                                    // the plan's
   std::shared_ptr<MadeModels> made = nullptr;  // null: each plan makes its own
 };
 

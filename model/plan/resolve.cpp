@@ -115,11 +115,13 @@ std::shared_ptr<const Model> load_model_of(const Scenario& scenario, ExpertLayou
 
 // The class of the plan's transformers, where it was recorded in several releases; a warning where
 // the one that stands for it is newer.
-void take_release(Resolver& r) {
-  const Version& release = r.plan.software.transformers;
+void take_release(Resolver& r, const Prepared& prepared) {
+  const Version release = prepared.class_of.value_or(r.plan.software.transformers);
   if (!r.plan.model->releases.contains(release)) {
+    ModelUse use = r.model_use();
+    use.transformers = release;
     r.plan.model = r.make(r.plan.model, "transformers " + to_string(release), [&] {
-      return load_model_of(r.scenario, r.model_use());
+      return load_model_of(r.scenario, use);
     });
   }
   const Model& model = *r.plan.model;
@@ -523,13 +525,14 @@ Prepared prepare(const Scenario& scenario) {
   require_cluster(scenario);
   std::shared_ptr<const Profile> profile = read_profile_of(scenario);
   std::shared_ptr<const Cluster> cluster = read_cluster_of(scenario, profile.get());
-  return {std::move(model),
-          std::move(fused),
-          std::move(cluster),
-          nullptr,
-          std::move(profile),
-          {},
-          std::make_shared<MadeModels>()};
+  return {.model = std::move(model),
+          .model_with_fused_experts = std::move(fused),
+          .cluster = std::move(cluster),
+          .ds_config = nullptr,
+          .profile = std::move(profile),
+          .switched = {},
+          .class_of = std::nullopt,
+          .made = std::make_shared<MadeModels>()};
 }
 
 Plan resolve(const Scenario& scenario) { return resolve(scenario, prepare(scenario)); }
@@ -564,7 +567,7 @@ Plan resolve(const Scenario& scenario, const Prepared& prepared) {
   r.plan.software.switched = prepared.switched;
   resolve_software(r);
   take_experts(r, prepared);
-  take_release(r);
+  take_release(r, prepared);
   const auto without_adapters = r.plan.model;
   resolve_trainer(r);
   resolve_evaluation(r);

@@ -101,6 +101,19 @@ TEST_CASE("a default that the releases do not share is a difference, too", "[ver
   CHECK(found->step_time < Seconds::zero());  // pinned memory copies faster
 }
 
+TEST_CASE("the code of a recorded class is a difference, too", "[versions]") {
+  const tuner::ReleaseSet older = {{0, 18, 9}, {2, 10, 0}, {4, 50, 3}};
+  const tuner::ReleaseSet newer = {{0, 18, 9}, {2, 10, 0}, {4, 57, 6}};
+  const std::vector<tuner::ComparedSet> all = compared(kStageThree, {older, newer});
+  const std::vector<tuner::ReleaseEffect>& effects = all[1].effects;
+  const auto found = std::find_if(effects.begin(), effects.end(), [](const auto& effect) {
+    return effect.recorded.has_value();
+  });
+  REQUIRE(found != effects.end());
+  CHECK(found->recorded->older == all[0].plan.model->releases.recorded);
+  CHECK(found->recorded->newer == all[1].plan.model->releases.recorded);
+}
+
 TEST_CASE("the usual sets are at least five, oldest first", "[versions]") {
   const std::vector<tuner::ReleaseSet> sets = tuner::usual_release_sets();
   REQUIRE(sets.size() >= 5);
