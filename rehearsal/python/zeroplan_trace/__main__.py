@@ -40,7 +40,9 @@ def main(path):
     with open(path) as file:
         options = Options(json.load(file))
     try:
-        import torch  # noqa: F401
+        import torch
+
+        torch.set_num_threads(1)  # masks are too small to share: threads wait for each other where others use the cores
     except Exception as error:
         return fail(options.errors, "import", "PyTorch in the Python that traces", "%s: %s" % (type(error).__name__, error), "pip install torch; --python names another Python")
     # Kernels that need a GPU: without them classes run PyTorch's own operations.

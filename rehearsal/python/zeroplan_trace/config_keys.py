@@ -4,6 +4,7 @@ import re
 
 IMAGE_TOKENS = ("image_token_id", "image_token_index", "media_placeholder_token_id", "image_soft_token_id")  # of the token that an image's features stand for
 SEE_ALWAYS = ("blip", "blip-2", "git", "idefics", "instructblip", "instructblipvideo", "kosmos-2", "pp_formulanet")  # model types whose classes read an image with every text
+OWN_KERNELS = ("mra",)  # model types whose attention gives zeros where the CUDA kernels that it builds for itself are not there
 POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions")
 # A config's keys by what must divide what: one value and others, by the first pattern that is in the key's name.
 SIZES = (
@@ -103,6 +104,7 @@ RELEASED = {
     "gpt_neox": ({}, {"rotary_pct": 1.0}),  # Pythia; RedPajama-INCITE
     "granite4_vision": ({"text_config.attention_multiplier": 0.0078125, "text_config.embedding_multiplier": 12.0, "text_config.residual_multiplier": 0.22,
                          "text_config.logits_scaling": 8.0},),
+    **{kind: ({}, {"shared_intermediate_size": 1024}) for kind in ("granitemoe_swa", "granitemoeshared")},
     "granitemoehybrid": (  # 4.0 H Tiny and Small, H Micro, Micro
         {"layer_types": ("linear_attention", "full_attention"), "position_embedding_type": "nope"},
         {"layer_types": ("linear_attention", "full_attention"), "position_embedding_type": "nope", "num_local_experts": 0},
@@ -250,9 +252,10 @@ def others(key, value):
             return [value + 6, value + 10]
         if sizes and value == sizes[0]:
             return list(sizes[1:])
-        if last(key).endswith("head_dim"):  # of which a share may be turned
+        if last(key).endswith("head_dim") and value:  # of which a share may be turned
             return [2 * value, 3 * value]
-        return [value + 1, 2 * value, value + 2, value + 4] + [4 * value] * bool(sizes)
+        tried = dict.fromkeys([value + 1, 2 * value, value + 2, value + 4] + [4 * value] * bool(sizes))
+        return [other for other in tried if other != value]  # of none, twice as many is none
     if isinstance(value, str) and "feature_select_strategy" in key:  # of images
         return [way for way in ("default", "full") if way != value]
     if isinstance(value, str) and "." in key and "act" in last(key):  # of a tower that is not run

@@ -132,13 +132,14 @@ class Class:
         return counts[0] != counts[1]
 
     def _few(self):
-        """One layer, or as many as the class is built with."""
+        """One layer of each stack, or as many as the class is built with."""
         from .models import of_config
 
-        for count in (1, 4, self.layers()):
+        for stacks, count in itertools.product(({key: 1 for key in self.stacks}, {}) if self.stacks else ({},), (1, 4, self.layers())):
             try:
-                of_config(self.config({self.layers_key: count}), self.options)
-                return {self.layers_key: count}
+                few = {**stacks, self.layers_key: count}
+                of_config(self.config(few), self.options)
+                return few
             except Exception:
                 continue
         return {}
@@ -155,7 +156,7 @@ class Class:
         return self.tie_keys
 
     def _is_tied(self, values):
-        model = self._traced(dict(self.defaults, **values, **self.few), {*self.few, *values}).model
+        model = self._traced({**self.defaults, **values, **self.few}, {*self.few, *values}).model
         return model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
     def _unsaid(self):
@@ -481,7 +482,7 @@ class Class:
     def _same(self):
         """Of those the keys with whose own values the class does not run."""
         def runs(key):
-            values = dict(self.defaults, **{count: 1 for count in self.stacks}, **self.few)
+            values = {**self.defaults, **{count: 1 for count in self.stacks}, **self.few}
             return self.error(dict(values, **{key: values[key] + 1}), set(values) - self.made) is None
 
         asked = set(self.follows) - {self.layers_key, *self.stacks} - self.made
@@ -490,7 +491,7 @@ class Class:
     def _said_twice(self):
         """Sizes of a config of several that its text says, too, and that must be the same in both for the class to run."""
         def runs(*keys):
-            values = dict(self.defaults, **{count: 1 for count in self.stacks}, **self.few)
+            values = {**self.defaults, **{count: 1 for count in self.stacks}, **self.few}
             values.update({**{key: 2 * values[key] for key in keys}, **{key: False for key in self.tie_keys}})  # a tied head is as wide as the embeddings, whatever is said of it
             return self.error(values, set(values) - self.made) is None
 
@@ -525,7 +526,7 @@ class Class:
             return False
         modules = []
         for said in ({}, {self.text + "head_dim": width // 4}):
-            values = dict(self.defaults, **self.few, **said)
+            values = {**self.defaults, **self.few, **said}
             try:
                 modules.append(self.of(values, {*self.few, *said})[0]["modules"])
             except Exception:
@@ -630,6 +631,7 @@ class Variant:
         base.update({key: tied for key in known.tie_keys if tied is not None})
         self.base = self._with(base, switched)
         self.base = self._small_config()
+        self.failed = []  # keys with values with which the class did not run
 
     @staticmethod
     def _layers_of_stack(key, base, others_have):
@@ -984,6 +986,7 @@ class Variant:
         for other in [] if seen else self._others(key):
             sample = self._sample({key: other}, key)
             if sample is None:
+                self.failed.append((key, other))
                 continue
             same = sample.numbers == self.first.numbers
             if not same or not is_known:  # of a size that is rounded one may be another
@@ -1062,7 +1065,7 @@ class Variant:
 
     def _joint_changes(self, keys):
         """Those with which another document was made come first, as far as they are of these keys: a class need not run with most that are drawn."""
-        draw, values = random.Random(1), {key: [self.base[key]] + self._others(key) for key in keys}
+        draw, values = random.Random(1), {key: [self.base[key]] + [other for other in self._others(key) if (key, other) not in self.failed] for key in keys}
         for known in list(self.known.joint):
             yield {key: known[key] if known.get(key) in values[key] else draw.choice(values[key]) for key in keys}
         for _ in range(_JOINT_TRIES):

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from .problem import Problem
+
 
 class _Attention(torch.autograd.Function):
     """The result of a fused kernel: (b, s, heads, d) in memory, whatever its sizes are."""
@@ -134,9 +136,10 @@ class _Result(torch.autograd.Function):
         return None
 
 
-def _as_one(recorder, name, into, like, dtype, **facts):
+def _as_one(recorder, name, into, like, dtype, kept=(), **facts):
+    """`kept`: the numbers of tensors that it keeps for its backward pass."""
     recorder.poll()
-    saves = recorder.take_saved()
+    saves = recorder.take_saved() + list(kept)
     with _Quiet(recorder):
         out = _Result.apply(dtype, like, *into)
     recorder.operation(name, into, [out], saves, **facts)
@@ -190,16 +193,55 @@ def _split_scan(recorder, func):
     return _instead(recorder, func, record)
 
 
-BLOOM_GELU = "bloom_gelu"
+BLOOM_GELU, PHIMOE_MULTIPLIER = "bloom_gelu", "phimoe_multiplier"
 
 
-class _BloomGelu:
-    """In the place of BLOOM's autograd function, whose backward pass is its own."""
+class _Known:
+    """In the place of an autograd function, whose backward pass is its own: one operation, which the player knows by its name."""
+
     def __init__(self, recorder, function):
         self.recorder, self.function = recorder, function
 
-    def apply(self, x):
-        return self.function.apply(x) if self.recorder.quiet else _as_one(self.recorder, BLOOM_GELU, [x], x, x.dtype)
+    def apply(self, *args):
+        return self.function.apply(*args) if self.recorder.quiet else self.record(*args)
+
+
+class _BloomGelu(_Known):
+    def record(self, x):
+        return _as_one(self.recorder, BLOOM_GELU, [x], x, x.dtype)
+
+
+class _PhimoeMultiplier(_Known):
+    """Its gradient is that of the scores alone, made of what it keeps of the others."""
+
+    def record(self, scores, multiplier, selected_experts, masked_gates, mask_for_one):
+        kept = [number for tensor in (multiplier, selected_experts, masked_gates) if (number := self.recorder.number(tensor)) is not None]
+        return _as_one(self.recorder, PHIMOE_MULTIPLIER, [scores, selected_experts, mask_for_one], multiplier, multiplier.dtype, kept)
+
+
+_KNOWN = {"GeLUFunction": _BloomGelu, "PhimoeMultiplier": _PhimoeMultiplier}
+
+
+def _place_of(function):
+    code = inspect.unwrap(function.forward).__code__
+    return "%s, %s:%d" % (function.__name__, code.co_filename, code.co_firstlineno)
+
+
+@contextlib.contextmanager
+def only_known_gradients(recorder):
+    """Where an autograd function that nobody here knows is refused: its operations run without gradients, and its backward pass is nowhere recorded."""
+    usual = torch.autograd.Function.__dict__["apply"]
+
+    def apply(function, *args, **kwargs):
+        if not recorder.quiet and torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in (*args, *kwargs.values())):
+            raise Problem("operations whose gradients PyTorch makes", "an autograd function of the class's own: %s" % _place_of(function), "")
+        return usual.__func__(function, *args, **kwargs)
+
+    torch.autograd.Function.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply = usual
 
 
 FLASH_ATTENTION = "flash_attention"
@@ -265,12 +307,12 @@ def named_functions(recorder, model):
     places += caches  # of before 4.56 the second has an update of its own
     named = {"torch_" + DELTA_RULE: _delta_rule, DELTA_RULE: _delta_rule, "mamba2_chunk_scan": _chunk_scan,
              "mamba2_split_conv1d_scan_combined": _split_scan, "_flash_attention_forward": _flash_attention, "flash_attn_func": _flash_attention,
-             "update": _update_cache, "GeLUFunction": _BloomGelu}
+             "update": _update_cache, **_KNOWN}
     undo = []
     for place in places:
         for name, record in named.items():
             function = vars(place).get(name)
-            is_one = inspect.isclass(function) if record is _BloomGelu else inspect.isfunction(function)
+            is_one = inspect.isclass(function) if name in _KNOWN else inspect.isfunction(function)
             if is_one and (name != "update" or place in caches):
                 undo.append((place, name, function))
                 setattr(place, name, record(recorder, function))

@@ -9,6 +9,7 @@ from unittest import mock
 
 import torch
 
+from .config_keys import OWN_KERNELS
 from .problem import Problem
 
 
@@ -158,6 +159,8 @@ def _without_values():
 
 
 def of_config(config, options, folder=""):
+    if config.model_type in OWN_KERNELS:
+        raise Problem("a class that runs without CUDA kernels of its own", config.model_type, "")
     transformers = _transformers()
     # A class recorded for all its configs has its cache, too, as an operation.
     text = text_of(config)

@@ -6,7 +6,7 @@ from unittest import mock
 import torch
 from torch.nn.modules import module as torch_module
 
-from .functions import Functions, named_functions, without_pairs
+from .functions import Functions, named_functions, only_known_gradients, without_pairs
 from .recorder import Dispatch, Recorder, tensors_in
 
 
@@ -51,7 +51,7 @@ class _Autocast(torch.autocast):
 @contextlib.contextmanager
 def watched(recorder, model):
     """Where operations on whole numbers are run and others have sizes alone; the recorder notes them."""
-    with Dispatch(recorder), Functions(recorder), named_functions(recorder, model), mock.patch("torch.autocast", _Autocast):
+    with Dispatch(recorder), Functions(recorder), named_functions(recorder, model), only_known_gradients(recorder), mock.patch("torch.autocast", _Autocast):
         yield
 
 
