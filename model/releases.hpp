@@ -88,7 +88,6 @@ enum class ReleaseRule : std::uint8_t {
   updates_lists_by_default,
   goes_with_flash_attn_2,
   sdpa_has_flash_2,
-  sdpa_takes_strided,
   composer_has_flash_2,
   sdpa_groups_heads,
   math_attention_in_fp32,
@@ -128,8 +127,6 @@ enum class ReleaseRule : std::uint8_t {
   // --- transformers: attention ---
   masks_scores_once,
   llama_has_sdpa,
-  bert_has_sdpa,
-  roberta_has_sdpa,
   shares_attention_code,
   gemma2_has_sdpa,
   gemma2_refuses_sdpa,
@@ -138,7 +135,6 @@ enum class ReleaseRule : std::uint8_t {
   groups_heads_in_sdpa,
   attention_keeps_views,
   cache_concatenates,
-  bert_shares_attention_code,
   hybrids_keep_cache,
   // --- transformers: positions and norms ---
   llama_drops_rotary_cache,
@@ -156,7 +152,6 @@ enum class ReleaseRule : std::uint8_t {
   starcoder2_keeps_activations,
   experts_undescribed,
   fuses_experts,
-  bert_gathers_types,
   // --- TRL: trainers of several models ---
   trl_rewrites_dpo,
   trl_copies_shifted_logits,

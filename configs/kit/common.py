@@ -224,6 +224,8 @@ def auto_class(config):
     both = getattr(config, "is_encoder_decoder", False)
     of_two = ["Seq2SeqLM", "SpeechSeq2Seq"]
     names = ["ImageTextToText", *([*of_two, "CausalLM"] if both else ["CausalLM", *of_two]), "MaskedLM"]
+    if any(name.endswith("ForPreTraining") for name in config.architectures or ()):
+        names.insert(0, "MaskedLM")  # of it the head that reads labels alone
     autos = [getattr(transformers, "AutoModelFor" + name, None) for name in names]
     found = [auto for auto in autos if auto is not None and type(config) in auto._model_mapping]
     named = [auto for auto in found if auto._model_mapping[type(config)].__name__ in (config.architectures or ())]
@@ -363,6 +365,8 @@ def adapters_of(model, workload):
     from peft import LoraConfig
 
     kind = "SEQ_2_SEQ_LM" if getattr(model.config, "is_encoder_decoder", False) else "CAUSAL_LM"
+    if not hasattr(model, "prepare_inputs_for_generation"):
+        kind = None  # masked words: peft's kinds that have a name generate
     rank = lora.get("rank", 8)
     return LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=lora.get("dropout", 0.0),
                       target_modules=lora.get("targets") or None, task_type=kind)

@@ -1,5 +1,6 @@
-// BERT and RoBERTa (with XLM-RoBERTa and CamemBERT, which are RoBERTa by another name).
-// Defaults: transformers 4.51.3 configuration_bert.py, configuration_roberta.py.
+// BERT with its head of masked words, for the embedded runtime, and the trunks of BERT and RoBERTa
+// (with XLM-RoBERTa and CamemBERT), whose parameters are counted: Hugging Face's classes with heads
+// are recorded. Defaults: transformers 4.51.3 configuration_bert.py, configuration_roberta.py.
 #include <array>
 #include <string>
 
@@ -10,9 +11,7 @@ namespace zeroplan::families {
 namespace {
 
 struct Bert {
-  bool roberta = false;
-  std::string classes;    // "Bert", "Roberta", "XLMRoberta", ...
-  std::string attribute;  // the trunk's name in a headed model
+  std::string classes;  // "Bert", "Roberta", "XLMRoberta", ...
   std::int64_t vocabulary = 0;
   std::int64_t positions = 0;
   std::int64_t token_types = 0;
@@ -27,23 +26,16 @@ struct Bert {
 Bert read_bert(const FamilyInput& input) {
   const ConfigReader& config = input.config;
   Bert bert;
-  bert.roberta = input.model_type != "bert";
   bert.classes = "Bert";
   if (input.model_type == "roberta") bert.classes = "Roberta";
   if (input.model_type == "xlm-roberta") bert.classes = "XLMRoberta";
   if (input.model_type == "camembert") bert.classes = "Camembert";
-  bert.attribute = bert.roberta ? "roberta" : "bert";
   const std::int64_t vocabulary = input.model_type == "roberta" ? 50265 : 30522;
   bert.vocabulary = config.core({"vocab_size"}, vocabulary, SizeKind::vocabulary);
   bert.positions = config.size({"max_position_embeddings"}, 512, SizeKind::positions);
   bert.token_types = config.size({"type_vocab_size"}, 2, SizeKind::vocabulary);
   bert.layers = config.core({"num_hidden_layers"}, 12, SizeKind::layers);
-  bert.attention.hidden = config.core({"hidden_size"}, 768, SizeKind::width);
-  bert.attention.heads = config.core({"num_attention_heads"}, 12, SizeKind::heads);
-  config.must_divide(
-      bert.attention.heads, {"num_attention_heads"}, bert.attention.hidden, "hidden_size");
-  bert.attention.head_dim = bert.attention.hidden / bert.attention.heads;
-  bert.attention.kv_heads = bert.attention.heads;
+  bert.attention = read_plain_attention(config, {"hidden_size"}, 768, {"num_attention_heads"}, 12);
   bert.intermediate = config.core({"intermediate_size"}, 3072, SizeKind::width);
   bert.tied = config.flag({"tie_word_embeddings"}, true);
   bert.relative = config.text({"position_embedding_type"}, "absolute") != "absolute";
@@ -97,28 +89,22 @@ void write_layer(ModelBuilder& builder, const Bert& bert, std::int64_t layer) {
   write_output(builder, bert.classes + "Output", bert.intermediate, hidden);
 }
 
-int write_trunk(ModelBuilder& builder, const Bert& bert, bool pooler) {
+int write_trunk(ModelBuilder& builder, const Bert& bert) {
   const int words = write_embeddings(builder, bert);
-  {
-    const auto encoder = builder.in("encoder", bert.classes + "Encoder");
-    const auto list = builder.in("layer", "ModuleList");
-    for (std::int64_t layer = 0; layer < bert.layers; ++layer) write_layer(builder, bert, layer);
-  }
-  if (pooler) {
-    const auto scope = builder.in("pooler", bert.classes + "Pooler");
-    builder.linear("dense", bert.attention.hidden, bert.attention.hidden, true);
-    builder.leaf("activation", "Tanh");
-  }
+  const auto encoder = builder.in("encoder", bert.classes + "Encoder");
+  const auto list = builder.in("layer", "ModuleList");
+  for (std::int64_t layer = 0; layer < bert.layers; ++layer) write_layer(builder, bert, layer);
   return words;
 }
 
 // cls.predictions: the decoder's bias is the module's own bias, registered under both names.
 void write_predictions(ModelBuilder& builder, const Bert& bert, int words) {
   const std::int64_t hidden = bert.attention.hidden;
-  const auto scope = builder.in("predictions", bert.classes + "LMPredictionHead");
+  const auto cls = builder.in("cls", "BertOnlyMLMHead");
+  const auto scope = builder.in("predictions", "BertLMPredictionHead");
   const int bias = builder.parameter("bias", {bert.vocabulary});
   {
-    const auto transform = builder.in("transform", bert.classes + "PredictionHeadTransform");
+    const auto transform = builder.in("transform", "BertPredictionHeadTransform");
     builder.linear("dense", hidden, hidden, true);
     builder.leaf("transform_act_fn", bert.activation.class_name);
     builder.layer_norm("LayerNorm", hidden);
@@ -132,103 +118,11 @@ void write_predictions(ModelBuilder& builder, const Bert& bert, int words) {
   builder.uses(bias);
 }
 
-void write_roberta_lm_head(ModelBuilder& builder, const Bert& bert, int words) {
-  const std::int64_t hidden = bert.attention.hidden;
-  const auto scope = builder.in("lm_head", bert.classes + "LMHead");
-  const int bias = builder.parameter("bias", {bert.vocabulary});
-  builder.linear("dense", hidden, hidden, true);
-  builder.layer_norm("layer_norm", hidden);
-  const auto decoder = builder.in("decoder", "Linear");
-  if (bert.tied) {
-    builder.uses(words);
-  } else {
-    builder.parameter("weight", {bert.vocabulary, hidden});
-  }
-  builder.uses(bias);
-}
-
-void write_classifier(ModelBuilder& builder, const Bert& bert, std::int64_t labels) {
-  const std::int64_t hidden = bert.attention.hidden;
-  if (!bert.roberta) {
-    builder.leaf("dropout", "Dropout");
-    builder.linear("classifier", hidden, labels, true);
-    return;
-  }
-  const auto scope = builder.in("classifier", bert.classes + "ClassificationHead");
-  builder.linear("dense", hidden, hidden, true);
-  builder.leaf("dropout", "Dropout");
-  builder.linear("out_proj", hidden, labels, true);
-}
-
-void write_head(
-    ModelBuilder& builder, const ConfigReader& config, const Bert& bert, Head head, int words) {
-  const std::int64_t hidden = bert.attention.hidden;
-  switch (head) {
-    case Head::masked_lm:
-      if (bert.roberta) {
-        write_roberta_lm_head(builder, bert, words);
-      } else {
-        const auto cls = builder.in("cls", "BertOnlyMLMHead");
-        write_predictions(builder, bert, words);
-      }
-      break;
-    case Head::pretraining: {
-      const auto cls = builder.in("cls", "BertPreTrainingHeads");
-      write_predictions(builder, bert, words);
-      builder.linear("seq_relationship", hidden, 2, true);
-      break;
-    }
-    case Head::next_sentence: {
-      const auto cls = builder.in("cls", "BertOnlyNSPHead");
-      builder.linear("seq_relationship", hidden, 2, true);
-      break;
-    }
-    case Head::sequence_classification:
-      write_classifier(builder, bert, labels_of(config));
-      break;
-    case Head::token_classification:
-      builder.leaf("dropout", "Dropout");
-      builder.linear("classifier", hidden, labels_of(config), true);
-      break;
-    case Head::multiple_choice:
-      builder.leaf("dropout", "Dropout");
-      builder.linear("classifier", hidden, 1, true);
-      break;
-    case Head::question_answering:
-      builder.linear("qa_outputs", hidden, 2, true);
-      break;
-    default:
-      break;
-  }
-}
-
-// The models whose head reads the pooled first token keep the pooler.
-bool has_pooler(const Bert& bert, Head head) {
-  switch (head) {
-    case Head::base:
-    case Head::multiple_choice:
-      return true;
-    case Head::sequence_classification:
-      return !bert.roberta;
-    case Head::pretraining:
-    case Head::next_sentence:
-      return true;
-    default:
-      return false;
-  }
-}
-
 void fill_shape(const ConfigReader& config, const Bert& bert, TransformerShape& shape) {
   shape.kind = ModelKind::encoder;
-  shape.hidden = bert.attention.hidden;
-  shape.layers = bert.layers;
-  shape.heads = bert.attention.heads;
-  shape.kv_heads = bert.attention.kv_heads;
-  shape.head_dim = bert.attention.head_dim;
-  shape.intermediate = bert.intermediate;
-  shape.vocabulary = bert.vocabulary;
+  set_sizes(shape, bert.attention, bert.layers, bert.intermediate, bert.vocabulary);
   // RoBERTa counts positions from padding_idx + 1 = 2.
-  shape.max_positions = bert.positions - (bert.roberta && bert.positions > 2 ? 2 : 0);
+  shape.max_positions = bert.positions - (bert.classes != "Bert" && bert.positions > 2 ? 2 : 0);
   shape.norm = NormKind::layer_norm;
   shape.norm_epsilon = config.fraction({"layer_norm_eps"}, 1e-12);
   shape.position = PositionKind::learned;
@@ -243,23 +137,7 @@ void fill_shape(const ConfigReader& config, const Bert& bert, TransformerShape& 
 
 Model build_bert(const FamilyInput& input) {
   const ConfigReader& config = input.config;
-  constexpr std::array kBertHeads = {Head::masked_lm,
-                                     Head::base,
-                                     Head::pretraining,
-                                     Head::next_sentence,
-                                     Head::sequence_classification,
-                                     Head::token_classification,
-                                     Head::question_answering,
-                                     Head::multiple_choice};
-  constexpr std::array kRobertaHeads = {Head::masked_lm,
-                                        Head::base,
-                                        Head::sequence_classification,
-                                        Head::token_classification,
-                                        Head::question_answering,
-                                        Head::multiple_choice};
-  const bool plain = input.model_type == "bert";
-  const Head head = plain ? head_of(input, kBertHeads, Head::masked_lm)
-                          : head_of(input, kRobertaHeads, Head::masked_lm);
+  const Head head = head_of(input, std::array{Head::masked_lm, Head::base}, Head::masked_lm);
   const Bert bert = read_bert(input);
   Model model;
   fill_shape(config, bert, model.shape);
@@ -268,20 +146,22 @@ Model build_bert(const FamilyInput& input) {
   model.architecture = bert.classes + std::string(suffix(head));
   ModelBuilder builder(model.architecture);
   if (head == Head::base) {
-    write_trunk(builder, bert, true);
+    write_trunk(builder, bert);
+    const auto scope = builder.in("pooler", bert.classes + "Pooler");
+    builder.linear("dense", bert.attention.hidden, bert.attention.hidden, true);
+    builder.leaf("activation", "Tanh");
   } else {
     int words = -1;
     {
-      const auto trunk = builder.in(bert.attribute, bert.classes + "Model");
-      words = write_trunk(builder, bert, has_pooler(bert, head));
+      const auto trunk = builder.in("bert", "BertModel");
+      words = write_trunk(builder, bert);
     }
-    write_head(builder, config, bert, head, words);
+    write_predictions(builder, bert, words);
   }
-  config.throw_problems();
   builder.move_into(model);
-  model.shape.has_logits = head == Head::masked_lm || head == Head::pretraining;
   planned_as(model, "bert", bert.activation);
-  if (bert.relative) not_planned(model, "relative position embeddings are not modelled");
+  model.shape.has_logits = head != Head::base;
+  if (head == Head::base) not_planned(model, phrase("{} computes no loss", model.architecture));
   return model;
 }
 

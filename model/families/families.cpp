@@ -7,13 +7,22 @@ namespace zeroplan::families {
 
 namespace {
 
-constexpr bool kOfOthers = true;
+constexpr bool kOfOthers = true, kTrunks = true;
+
+// Whether a config names a class without a head.
+bool is_trunk(const Json& config) {
+  const Json* classes = config.find("architectures");
+  return classes != nullptr && classes->is_array() && !classes->items().empty() &&
+         classes->items().front().is_string() &&
+         classes->items().front().as_string().ends_with("Model") &&
+         !classes->items().front().as_string().ends_with("LMHeadModel");
+}
 
 constexpr std::array kFamilies = {
     Family{"baichuan", "BaichuanConfig", build_llama_like},
-    Family{"bert", "BertConfig", build_bert},
+    Family{"bert", "BertConfig", build_bert, {}, kOfOthers, kTrunks},
     Family{"bloom", "BloomConfig", build_bloom, {}, kOfOthers},
-    Family{"camembert", "CamembertConfig", build_bert},
+    Family{"camembert", "CamembertConfig", build_bert, {}, kOfOthers, kTrunks},
     Family{"chatglm", "ChatGLMConfig", build_chatglm},
     Family{"cohere", "CohereConfig", build_llama_like},
     Family{"cohere2", "Cohere2Config", build_llama_like},
@@ -41,10 +50,10 @@ constexpr std::array kFamilies = {
     Family{"qwen2_moe", "Qwen2MoeConfig", build_llama_like},
     Family{"qwen3", "Qwen3Config", build_llama_like},
     Family{"qwen3_moe", "Qwen3MoeConfig", build_llama_like},
-    Family{"roberta", "RobertaConfig", build_bert},
+    Family{"roberta", "RobertaConfig", build_bert, {}, kOfOthers, kTrunks},
     Family{"smollm3", "SmolLM3Config", build_llama_like},
     Family{"starcoder2", "Starcoder2Config", build_llama_like},
-    Family{"xlm-roberta", "XLMRobertaConfig", build_bert},
+    Family{"xlm-roberta", "XLMRobertaConfig", build_bert, {}, kOfOthers, kTrunks},
 };
 
 }  // namespace
@@ -54,7 +63,8 @@ std::span<const Family> all_families() { return kFamilies; }
 const Family* find_family(std::string_view model_type, const Json& config, bool is_hugging_face) {
   for (const Family& family : kFamilies) {
     if (family.model_type != model_type) continue;
-    if (family.of_others && is_hugging_face) return nullptr;
+    const bool counts = family.writes_trunks && is_trunk(config);
+    if (family.of_others && is_hugging_face && !counts) return nullptr;
     const std::string_view another = family.key_of_another;
     return another.empty() || config.find(another) == nullptr ? &family : nullptr;
   }

@@ -13,19 +13,16 @@ struct HeadName {
 };
 
 // Longer endings first: "Model" ends "LMHeadModel" too.
-constexpr std::array<HeadName, 14> kHeadNames = {{
+constexpr std::array<HeadName, 11> kHeadNames = {{
     {Head::causal_lm, "ForCausalLM"},
     {Head::conditional_generation, "ForConditionalGeneration"},
     {Head::conditional_generation, "WithLMHeadModel"},  // T5WithLMHeadModel, its old name
     {Head::causal_lm, "LMHeadModel"},
     {Head::masked_lm, "ForMaskedLM"},
-    {Head::pretraining, "ForPreTraining"},
-    {Head::next_sentence, "ForNextSentencePrediction"},
     {Head::sequence_classification, "ForSequenceClassification"},
     {Head::token_classification, "ForTokenClassification"},
     {Head::question_answering, "ForQuestionAnswering"},
     {Head::question_answering, "ForQuestionAnsweringSimple"},
-    {Head::multiple_choice, "ForMultipleChoice"},
     {Head::base, "EncoderModel"},
     {Head::base, "Model"},
 }};

@@ -26,12 +26,9 @@ enum class Head {
   causal_lm,
   masked_lm,
   conditional_generation,
-  pretraining,
-  next_sentence,
   sequence_classification,
   token_classification,
-  question_answering,
-  multiple_choice
+  question_answering
 };
 
 struct FamilyInput {
@@ -50,6 +47,7 @@ struct Family {
   std::string_view key_of_another = {};
   // Hugging Face's class is recorded, not written: the builder is for the code of others.
   bool of_others = false;
+  bool writes_trunks = false;  // but classes without a head, whose parameters are counted
 };
 
 std::span<const Family> all_families();
@@ -167,7 +165,7 @@ void set_sizes(TransformerShape& shape,
                std::int64_t vocabulary);
 
 // Builders, by file.
-Model build_bert(const FamilyInput& input);  // bert.cpp, with roberta
+Model build_bert(const FamilyInput& input);
 Model build_bloom(const FamilyInput& input);
 Model build_chatglm(const FamilyInput& input);
 Model build_glm(const FamilyInput& input);

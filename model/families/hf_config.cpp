@@ -388,8 +388,11 @@ Model read_model(const Json& config,
         .hint = hint.empty() ? "a config.json of transformers names it" : hint});
   }
   const Family* family = family_of(model_type, config, use);
-  if (family == nullptr) return recorded_model(model_type, config, file, pointer, use);
-
+  if (family == nullptr) {
+    Model model = recorded_model(model_type, config, file, pointer, use);
+    model.notes.insert(model.notes.begin(), findings.notes.begin(), findings.notes.end());
+    return model;
+  }
   const ConfigReader reader(config, file, pointer, std::string(family->config_class), findings);
   Model model;
   try {

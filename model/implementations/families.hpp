@@ -8,7 +8,6 @@ namespace zeroplan::hf {
 // Each throws InputError where a member of the family is not modelled.
 void build_llama(GraphAssembler& assembler, const Context& context);
 void build_internlm2(GraphAssembler& assembler, const Context& context);
-void build_bert(GraphAssembler& assembler, const Context& context);
 void build_glm(GraphAssembler& assembler, const Context& context);
 void build_chatglm(GraphAssembler& assembler, const Context& context);
 

@@ -89,7 +89,7 @@ Tensor eager_attention(Tape& t,
   }
   scores = aten::dropout(t, scores, arguments.dropout);
   // hidden_states, self_attn_weights = self.self_attn(...)
-  if (c.acts(arguments.shares_code)) t.hold_in_layer(scores);
+  if (c.acts(ReleaseRule::shares_attention_code)) t.hold_in_layer(scores);
   Tensor out = aten::matmul(t, scores, values);
   out = aten::transpose(t, out, 1, 2);
   return aten::contiguous(t, out);
@@ -141,9 +141,8 @@ Tensor sdpa_attention(
     v = repeat_kv(t, v, q.size(1));
   }
   // 4.48-4.55 make q, k and v contiguous always, older versions with a mask, newer ones never.
-  const bool interface = c.acts(arguments.shares_code);
-  const bool own = masked && arguments.copies_with_mask;
-  const bool copies = interface ? !c.acts(ReleaseRule::attention_keeps_views) : own;
+  const bool interface = c.acts(ReleaseRule::shares_attention_code);
+  const bool copies = interface ? !c.acts(ReleaseRule::attention_keeps_views) : masked;
   if (copies) {
     q = aten::contiguous(t, q);
     k = aten::contiguous(t, k);

@@ -67,10 +67,6 @@ struct AttentionArguments {
   bool causal = true;
   bool fp32_softmax = true;  // softmax(dtype=float32).to(q.dtype)
   double dropout = 0.0;
-  // Of the releases whose class calls integrations/sdpa_attention.py instead of its own code.
-  ReleaseRule shares_code = ReleaseRule::shares_attention_code;
-  // Whether a class with its own code makes q, k and v contiguous where there is a mask.
-  bool copies_with_mask = true;
   bool softcap = false;  // eager scores / cap, tanh, times cap
   // The mask of this layer, undefined for none; nothing: the one of all layers, where it is needed.
   std::optional<Tensor> mask = {};
@@ -180,18 +176,6 @@ struct CausalHead {
   bool fp32_logits = false;  // the model casts its logits before it calls the loss function
   int training_metrics = 0;  // cross entropies without gradient, under autocast, after backward
 };
-// Cross entropy of rows of logits in their own dtype; the output object gets the logits. A single
-// label means a squared error instead, of as few bytes.
-Tensor cross_entropy(Tape& t, const Tensor& logits);
-// The loss of an encoder's *ForTokenClassification and *ForQuestionAnswering.
-Tensor token_labels_loss(Tape& t,
-                         const Context& c,
-                         std::string_view dropout_module,
-                         std::string_view classifier,
-                         const Tensor& hidden);
-Tensor spans_loss(Tape& t, const Context& c, const Tensor& hidden);
-// The error for a class without a loss of its own.
-[[noreturn]] void no_loss(const Model& model);
 // The linear to the vocabulary and the loss; with fused_loss, in one operation without logits.
 Tensor causal_loss(Tape& t, const Context& c, const CausalHead& head, const Tensor& hidden);
 // The last block of a decoder: its final layer norm and causal_loss.

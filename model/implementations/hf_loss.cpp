@@ -240,45 +240,4 @@ Tensor causal_loss(Tape& t, const Context& c, const CausalHead& head, const Tens
   return aten::nll_loss(t, log_probabilities, labels.shifted);
 }
 
-Tensor cross_entropy(Tape& t, const Tensor& logits) {
-  t.hold(logits);
-  const Tensor rows = flatten(t, logits);
-  const Tensor log_probabilities = aten::log_softmax(t, rows);
-  return aten::nll_loss(t, log_probabilities);
-}
-
-Tensor token_labels_loss(Tape& t,
-                         const Context& c,
-                         std::string_view dropout_module,
-                         std::string_view classifier,
-                         const Tensor& hidden) {
-  const Tensor dropped = dropout(t, dropout_module, hidden, c.shape().hidden_dropout);
-  t.set_category(MemoryCategory::logits);
-  const Tensor logits = linear(t, c, classifier, dropped);
-  return cross_entropy(t, logits);
-}
-
-// qa_outputs.split(1, dim=-1), then a cross entropy over the positions for start and end each
-Tensor spans_loss(Tape& t, const Context& c, const Tensor& hidden) {
-  t.set_category(MemoryCategory::logits);
-  const Tensor logits = linear(t, c, "qa_outputs", hidden);
-  const std::vector<Tensor> parts = aten::split(t, logits, {1, 1}, -1);
-  const auto loss_of = [&](const Tensor& part) {
-    const Tensor column = aten::reshape(t, part, Shape{c.batch, c.sequence});
-    return cross_entropy(t, column);
-  };
-  const Tensor start = loss_of(parts[0]);
-  const Tensor end = loss_of(parts[1]);
-  const Tensor sum = aten::add(t, start, end);
-  return aten::scale(t, sum, "div");
-}
-
-void no_loss(const Model& model) {
-  throw InputError(Diagnostic{"",
-                              "/model",
-                              "a class that computes a loss",
-                              phrase("{}, which does not or is not modelled", model.architecture),
-                              ""});
-}
-
 }  // namespace zeroplan::hf

@@ -21,18 +21,17 @@ namespace {
 struct Family {
   std::string_view name;  // Model::implementation_family
   void (*build)(GraphAssembler&, const hf::Context&);
-  bool any_head = false;  // has heads without a vocabulary, too
   void (*embedded)(GraphAssembler&, const hf::Context&) = nullptr;  // the embedded runtime's
 };
 
 constexpr std::array kFamilies = {
-    Family{"llama", hf::build_llama, false, embedded::build_llama},
+    Family{"llama", hf::build_llama, embedded::build_llama},
     Family{"decoder", hf::build_decoder},
     Family{"internlm2", hf::build_internlm2},
-    Family{"gpt2", nullptr, false, embedded::build_gpt2},
+    Family{"gpt2", nullptr, embedded::build_gpt2},
     Family{"clipped_decoder", hf::build_decoder},
-    Family{"bloom", nullptr, false, embedded::build_bloom},
-    Family{"bert", hf::build_bert, true, embedded::build_bert},
+    Family{"bloom", nullptr, embedded::build_bloom},
+    Family{"bert", nullptr, embedded::build_bert},
     Family{"glm", hf::build_glm},
     Family{"chatglm", hf::build_chatglm},
     Family{"mpt", nullptr},       // composer's code alone
@@ -90,10 +89,8 @@ void build_model(GraphAssembler& assembler, const Model& model, const GraphOptio
          phrase("an implementation that is modelled for {}", model.model_type),
          std::string(name(kImplementationNames, options.implementation)));
   }
-  const bool all_heads =
-      family.any_head && options.implementation == Implementation::hf && !options.embedded;
   const bool values = options.scores.code == TokenScores::values;
-  if (!model.shape.has_logits && !all_heads && !values) {
+  if (!model.shape.has_logits && !values) {
     fail(
         "/model", "a model with a vocabulary head", phrase("{}, not modelled", model.architecture));
   }

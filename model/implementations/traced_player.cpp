@@ -98,7 +98,9 @@ std::size_t TracedPlayer::event(std::size_t i) {
 }
 
 bool TracedPlayer::has_other_loss() const {
-  return c_.options.fused_loss || c_.options.scores.code != TokenScores::none;
+  // Liger has no loss for words that are masked: it leaves those classes as they are.
+  const bool fused = c_.options.fused_loss && c_.shape().kind != ModelKind::encoder;
+  return fused || c_.options.scores.code != TokenScores::none;
 }
 
 std::size_t TracedPlayer::other_loss(std::size_t i) {

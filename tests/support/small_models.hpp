@@ -74,46 +74,6 @@ inline Model llama(const LlamaSizes& sizes) {
   return model;
 }
 
-// A decoder (or encoder) layer with biases everywhere: h = 1024, f = 4096, 8 heads.
-struct LayerParameter {
-  const char* name;
-  std::vector<std::int64_t> shape;
-};
-
-inline Model classic(const std::string& family,
-                     const std::string& architecture,
-                     const std::vector<LayerParameter>& before,
-                     const std::string& layers,
-                     const std::vector<LayerParameter>& layer,
-                     const std::vector<LayerParameter>& after) {
-  Model model;
-  model.model_type = model.implementation_family = family;
-  model.architecture = architecture;
-  model.planned = true;
-  TransformerShape& shape = model.shape;
-  shape.hidden = 1024;
-  shape.layers = 2;
-  shape.heads = shape.kv_heads = 8;
-  shape.head_dim = shape.rotary_dim = 128;
-  shape.intermediate = 4096;
-  shape.vocabulary = 32000;
-  shape.max_positions = 1024;
-  shape.norm = NormKind::layer_norm;
-  shape.tied_embeddings = true;
-  const auto add = [&](const std::string& prefix, const LayerParameter& parameter) {
-    std::string name = prefix;
-    add_parameter(model, name.append(parameter.name), parameter.shape);
-  };
-  for (const LayerParameter& parameter : before) add("", parameter);
-  for (int i = 0; i < 2; ++i) {
-    std::string prefix = layers;
-    prefix.append(std::to_string(i)).append(".");
-    for (const LayerParameter& parameter : layer) add(prefix, parameter);
-  }
-  for (const LayerParameter& parameter : after) add("", parameter);
-  return model;
-}
-
 inline Model gemma() {
   Model model = llama({});
   model.model_type = "gemma";
@@ -139,42 +99,6 @@ inline Model phi3() {
       add_parameter(model, name, parameter.shape);
     }
   }
-  return model;
-}
-
-inline Model bert() {
-  Model model = classic("bert",
-                        "BertForMaskedLM",
-                        {{"bert.embeddings.word_embeddings.weight", {32000, 1024}},
-                         {"bert.embeddings.position_embeddings.weight", {1024, 1024}},
-                         {"bert.embeddings.token_type_embeddings.weight", {2, 1024}},
-                         {"bert.embeddings.LayerNorm.weight", {1024}},
-                         {"bert.embeddings.LayerNorm.bias", {1024}}},
-                        "bert.encoder.layer.",
-                        {{"attention.self.query.weight", {1024, 1024}},
-                         {"attention.self.query.bias", {1024}},
-                         {"attention.self.key.weight", {1024, 1024}},
-                         {"attention.self.key.bias", {1024}},
-                         {"attention.self.value.weight", {1024, 1024}},
-                         {"attention.self.value.bias", {1024}},
-                         {"attention.output.dense.weight", {1024, 1024}},
-                         {"attention.output.dense.bias", {1024}},
-                         {"attention.output.LayerNorm.weight", {1024}},
-                         {"attention.output.LayerNorm.bias", {1024}},
-                         {"intermediate.dense.weight", {4096, 1024}},
-                         {"intermediate.dense.bias", {4096}},
-                         {"output.dense.weight", {1024, 4096}},
-                         {"output.dense.bias", {1024}},
-                         {"output.LayerNorm.weight", {1024}},
-                         {"output.LayerNorm.bias", {1024}}},
-                        {{"cls.predictions.bias", {32000}},
-                         {"cls.predictions.transform.dense.weight", {1024, 1024}},
-                         {"cls.predictions.transform.dense.bias", {1024}},
-                         {"cls.predictions.transform.LayerNorm.weight", {1024}},
-                         {"cls.predictions.transform.LayerNorm.bias", {1024}}});
-  model.shape.kind = ModelKind::encoder;
-  model.shape.activation = ActivationFunction::gelu;
-  model.shape.attention_dropout = model.shape.hidden_dropout = 0.1;
   return model;
 }
 

@@ -110,16 +110,23 @@ def _config_value(config, names):
     return 0
 
 
+def _before_the_first(model, positions):
+    """Rows of a table of so many positions that stand before the first token's: those up to the padding's (RoBERTa)."""
+    tables = (part for name, part in model.named_modules() if "position" in name and isinstance(part, torch.nn.Embedding))
+    return max((table.padding_idx + 1 for table in tables if table.num_embeddings == positions and table.padding_idx is not None), default=0)
+
+
 def _shape(config, model):
     if config is None:
         return {}
     text = config.get_text_config() if hasattr(config, "get_text_config") else config  # whose vocabulary the logits have
+    positions = _config_value(config, POSITIONS)
     facts = {
         "hidden": _config_value(config, ("hidden_size", "n_embd", "d_model")),
         "layers": _config_value(config, LAYERS),
         "heads": _config_value(config, ("num_attention_heads", "n_head", "num_heads")),
         "vocabulary": _config_value(text, ("vocab_size",)) or _config_value(config, ("vocab_size",)),
-        "positions": _config_value(config, POSITIONS),
+        "positions": positions - _before_the_first(model, positions),
     }
     return {key: value for key, value in facts.items() if value}
 

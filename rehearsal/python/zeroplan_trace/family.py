@@ -287,7 +287,7 @@ class Class:
         for key, value in self.defaults.items():
             marks = self.text and last(key).endswith(("token_id", "token_index"))  # of images and more: no text has them
             if isinstance(value, int) and (marks or last(key) == "pad_token_id"):  # a row of the table
-                made[key] = 0
+                made[key] = 0 if marks or not 0 <= value < 4 else value  # of a small one, too
         for key, value in self.defaults.items():  # one type for all layers, by default
             if isinstance(value, list) and len(value) == self.defaults[self.layers_key] and value.count(value[0]) == len(value):
                 made[key] = value[:1] * values[self.layers_key]

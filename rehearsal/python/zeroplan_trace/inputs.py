@@ -58,11 +58,13 @@ def inputs_for(model, config, images=None):
     takes = set(inspect.signature(model.forward).parameters)
 
     def labels(batch, sequence):
-        if "ForSequenceClassification" in name or "ForImageClassification" in name:
-            return {"labels": torch.zeros(batch, dtype=torch.int64)}
+        of_each = torch.zeros(batch, dtype=torch.int64)
+        if any(head in name for head in ("ForSequenceClassification", "ForImageClassification", "ForNextSentencePrediction")):
+            return {"labels": of_each}
         if "ForQuestionAnswering" in name:
-            return {"start_positions": torch.zeros(batch, dtype=torch.int64), "end_positions": torch.zeros(batch, dtype=torch.int64)}
-        return {"labels": torch.full((batch, sequence), token)}
+            return {"start_positions": of_each, "end_positions": of_each.clone()}
+        words = {"labels": torch.full((batch, sequence), token)}
+        return {**words, "next_sentence_label": of_each} if "next_sentence_label" in takes else words
 
     def of(batch, sequence):
         inputs = {}

@@ -108,7 +108,7 @@ void check_presets(const Json& root) {
 
 TEST_CASE("families list parameters and modules exactly as transformers does") {
   REQUIRE(reference().find("layouts")->items().size() > 50);
-  CHECK(check_layouts(reference(), kUse) == 35);
+  CHECK(check_layouts(reference(), kUse) == 40);
   REQUIRE(reference_5().find("layouts")->items().size() >= 6);
   CHECK(check_layouts(reference_5(), {.experts = ExpertLayout::fused}) == 9);
 }

@@ -36,7 +36,7 @@ TEST_CASE("every preset has the number of parameters it states") {
     INFO(preset.name);
     const Model model = read_model(preset.config, preset.name);
     CHECK(count_parameters(model).total.count() == preset.parameters);
-    CHECK(model.planned);
+    CHECK((model.planned || model.not_planned_reason.ends_with("computes no loss")));
     CHECK_FALSE(preset.source.empty());
   }
 }

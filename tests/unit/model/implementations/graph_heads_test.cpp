@@ -1,5 +1,6 @@
 // Encoders and their heads.
 #include <string>
+#include <utility>
 
 #include "base/diagnostic.hpp"
 #include "base/json.hpp"
@@ -19,14 +20,19 @@ constexpr std::int64_t L = 2 * 2048 * 32000;
 constexpr auto kEager = Attention::eager;
 constexpr auto kSdpa = Attention::sdpa;
 
-Model encoder(const std::string& type, const std::string& architecture) {
+Model encoder(const std::string& type,
+              const std::string& architecture,
+              Attention attention = kSdpa) {
+  const ModelUse use{.attention = attention == kSdpa ? "sdpa" : "eager"};
   return read_model(
       parse_json(R"({"model_type": ")" + type + R"(", "architectures": [")" + architecture +
                      R"("], "hidden_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 8,
       "intermediate_size": 4096, "vocab_size": 32000, "max_position_embeddings": 1026})",
                  "config.json")
           .root,
-      "config.json");
+      "config.json",
+      "",
+      use);
 }
 
 GraphOptions options(Attention attention) {
@@ -44,21 +50,19 @@ Bytes saved(const Block& block) {
 
 TEST_CASE("A RoBERTa layer is BERT's") {
   for (const Attention attention : {kEager, kSdpa}) {
-    CHECK(
-        saved(
-            build_graph(encoder("roberta", "RobertaForMaskedLM"), options(attention)).blocks[1]) ==
-        saved(build_graph(encoder("bert", "BertForMaskedLM"), options(attention)).blocks[1]));
+    const auto saved_by = [&](const Model& model) {
+      return saved(build_graph(model, options(attention)).blocks[1]);
+    };
+    CHECK(saved_by(encoder("roberta", "RobertaForMaskedLM", attention)) ==
+          saved_by(encoder("bert", "BertForMaskedLM", attention)));
   }
 }
 
-TEST_CASE("With torch 2.2 and newer BERT's masked attention copies nothing") {
-  GraphOptions padded = options(kSdpa);
-  padded.mask = MaskKind::padded;
-  const Model model = encoder("bert", "BertForMaskedLM");
-  padded.torch = {2, 6};
-  const int without = cost(build_graph(model, padded).blocks[1], Pass::forward).operations;
-  padded.torch = {2, 1};
-  CHECK(cost(build_graph(model, padded).blocks[1], Pass::forward).operations == without + 3);
+TEST_CASE("RoBERTa's table of positions begins behind the padding's") {
+  CHECK(encoder("bert", "BertForMaskedLM").shape.max_positions == 1026);
+  for (const char* name : {"RobertaForMaskedLM", "RobertaForSequenceClassification"}) {
+    CHECK(encoder("roberta", name).shape.max_positions == 1024);
+  }
 }
 
 TEST_CASE("Masked language models take their loss from logits in their own dtype") {
@@ -69,6 +73,16 @@ TEST_CASE("Masked language models take their loss from logits in their own dtype
     // dense, gelu, norm; logits, log-softmax; the loss and its weight
     CHECK(head.forward.total.count() >= 3 * U + 2 * N + 2 * L + 1024);
     CHECK(head.forward.total.count() <= 3 * U + 2 * N + 2 * L + (1 << 20) + 1024);
+    CHECK(head.held == Bytes::of(L));
+  }
+}
+
+TEST_CASE("A fused loss leaves masked language models as they are") {
+  for (const auto& [type, name] :
+       {std::pair{"bert", "BertForMaskedLM"}, std::pair{"roberta", "RobertaForMaskedLM"}}) {
+    GraphOptions fused = options(kSdpa);
+    fused.fused_loss = true;
+    const BlockMemory head = summarize(build_graph(encoder(type, name), fused).blocks.back());
     CHECK(head.held == Bytes::of(L));
   }
 }
@@ -98,16 +112,17 @@ TEST_CASE("Pre-training BERT keeps the pooler and the vocabulary head at once") 
 }
 
 TEST_CASE("Every head releases what it allocates and yields each gradient once") {
-  for (const Model& model : {encoder("bert", "BertForMaskedLM"),
-                             encoder("bert", "BertForPreTraining"),
-                             encoder("bert", "BertForNextSentencePrediction"),
-                             encoder("bert", "BertForSequenceClassification"),
-                             encoder("bert", "BertForTokenClassification"),
-                             encoder("bert", "BertForQuestionAnswering"),
-                             encoder("roberta", "RobertaForMaskedLM"),
-                             encoder("roberta", "RobertaForSequenceClassification"),
-                             encoder("roberta", "RobertaForQuestionAnswering")}) {
+  for (const auto& [type, head] : {std::pair{"bert", "BertForMaskedLM"},
+                                   std::pair{"bert", "BertForPreTraining"},
+                                   std::pair{"bert", "BertForNextSentencePrediction"},
+                                   std::pair{"bert", "BertForSequenceClassification"},
+                                   std::pair{"bert", "BertForTokenClassification"},
+                                   std::pair{"bert", "BertForQuestionAnswering"},
+                                   std::pair{"roberta", "RobertaForMaskedLM"},
+                                   std::pair{"roberta", "RobertaForSequenceClassification"},
+                                   std::pair{"roberta", "RobertaForQuestionAnswering"}}) {
     for (const Attention attention : {kEager, kSdpa}) {
+      const Model model = encoder(type, head, attention);
       for (const ActivationCheckpointing checkpointing :
            {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
         for (const MaskKind mask : {MaskKind::none, MaskKind::padded}) {
@@ -124,17 +139,17 @@ TEST_CASE("Every head releases what it allocates and yields each gradient once")
   }
 }
 
-TEST_CASE("A class without a loss is refused with its name") {
-  for (const Model& model :
-       {encoder("bert", "BertModel"), encoder("bert", "BertForMultipleChoice")}) {
-    try {
-      build_graph(model, options(kSdpa));
-      FAIL("no error for " << model.architecture);
-    } catch (const InputError& error) {
-      CHECK(error.diagnostics().front().got.english().find(model.architecture) !=
-            std::string::npos);
-    }
+TEST_CASE("A class without a loss is counted, and refused with its name") {
+  const Model trunk = encoder("xlm-roberta", "XLMRobertaModel");
+  CHECK(trunk.parameters.back().name == "pooler.dense.bias");
+  CHECK(!trunk.planned);
+  try {
+    build_graph(trunk, options(kSdpa));
+    FAIL("no error");
+  } catch (const InputError& error) {
+    CHECK(error.diagnostics().front().got.english() == "XLMRobertaModel computes no loss");
   }
+  CHECK_THROWS_AS(encoder("bert", "BertForMultipleChoice"), InputError);
 }
 
 }  // namespace
