@@ -206,10 +206,10 @@ Section FsdpWriter::write_micro_step(int micro_step) {
   if (beside_) beside_->write_passes(PassMoment::before_forward, graphs_.current());
   if (micro_step == 0 && rank_.first_steps.empty() && !by_parameter()) measure_gathered();
   const auto events = fsdp_micro_step(config_, fsdp_.units, fsdp_.visits, micro_step);
-  const bool keeps_whole = micro_step == 0 && !boundary && !config_.reduces_every_micro_step;
+  const bool keeps_gradients = micro_step == 0 && !boundary && !config_.reduces_every_micro_step;
   for (std::size_t i = 0; i < events.size(); ++i) {
     const FsdpEvent& event = events[i];
-    if (event.kind != FsdpEventKind::reshard) make_whole_gradients();
+    if (event.kind != FsdpEventKind::reshard) place_gradient_views();
     if (event.backward) drop_gathered();
     if (event.backward && std::exchange(drops_held_gradients_, false)) drop_gradients();
     switch (event.kind) {
@@ -223,7 +223,7 @@ Section FsdpWriter::write_micro_step(int micro_step) {
         // Autograd joins them before the post-backward hook frees what is gathered.
         if (!by_parameter() && event.backward && is_last_use(events, i)) {
           join_views(event.unit);
-          if (keeps_whole) without_whole_.push_back(event.unit);
+          if (keeps_gradients) unplaced_views_.push_back(event.unit);
         }
         break;
       case FsdpEventKind::reshard:
@@ -245,7 +245,7 @@ Section FsdpWriter::write_micro_step(int micro_step) {
   // _runtime_utils.py _post_backward_final_callback
   writer_.wait_stream(kComputeStream, reduce_);
   drop_sent();
-  make_whole_gradients();
+  place_gradient_views();
   for (std::size_t unit = 0; unit < slots_.size(); ++unit) join_views(static_cast<int>(unit));
   graphs_.current().release_outputs();
   graphs_.current().end_micro_batch();
@@ -381,9 +381,9 @@ void FsdpWriter::join_views(int index) {
 // Where nothing is reduced the gradients of original parameters become views of their unit's. Sizes
 // or dtypes that differ forbid it: each gets an empty one of its own first, of what it has of the
 // rank's shard, and the view in that one's place (_flat_param.py _use_unsharded_grad_views).
-void FsdpWriter::make_whole_gradients() {
+void FsdpWriter::place_gradient_views() {
   const bool cut = config_.sharding != Sharding::no_shard;
-  for (const int index : without_whole_) {
+  for (const int index : unplaced_views_) {
     const FsdpUnit& unit = unit_of(index);
     const DType stored = stored_dtype(config_, unit);
     if (config_.offload || !config_.original_parameters || !slots_of(index).holds_flat) continue;
@@ -394,7 +394,7 @@ void FsdpWriter::make_whole_gradients() {
       writer_.release(empty);
     }
   }
-  without_whole_.clear();
+  unplaced_views_.clear();
 }
 
 // _runtime_utils.py _reduce_grad, _reduce_grad_no_shard; hybrid shards are summed over their
