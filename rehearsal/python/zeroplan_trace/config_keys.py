@@ -90,6 +90,8 @@ RELEASED = {
     "ovis2": ({"vocab_size": 151936, "text_config.vocab_size": 151936, "text_config.hidden_size": 1536, "text_config.intermediate_size": 8960,  # 2B
                "text_config.num_attention_heads": 12, "text_config.num_key_value_heads": 2},),
     "qwen3_omni_moe_thinker": ({"vision_start_token_id": 151652, "vision_end_token_id": 151653, "text_config.num_attention_heads": 32, "text_config.head_dim": 128},),
+    "phimoe": ({}, {"attention_bias": True, "lm_head_bias": True, "input_jitter_noise": 0.01, "router_jitter_noise": 0.01,
+                    "sliding_window": 131072}),  # 3.5-MoE
     "step3p7": ({"text_config.sliding_window": 512},),
     "xmod": ({"default_language": "en_XX"},),
     "gemma4": ({}, *({_VISION: "gemma4_vision", "vision_config.standardize": True, **{"text_config." + key: value for key, value in text.items()}}
