@@ -234,7 +234,8 @@ def only_known_gradients(recorder):
 
     def apply(function, *args, **kwargs):
         if not recorder.quiet and torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in (*args, *kwargs.values())):
-            raise Problem("operations whose gradients PyTorch makes", "an autograd function of the class's own: %s" % _place_of(function), "")
+            raise Problem("operations whose gradients PyTorch makes", "an autograd function of the class's own: %s" % _place_of(function),
+                          "zeroplan rehearse runs the model's own code")
         return usual.__func__(function, *args, **kwargs)
 
     torch.autograd.Function.apply = classmethod(apply)
