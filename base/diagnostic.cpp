@@ -139,7 +139,7 @@ Phrase did_you_mean(std::string_view word, std::span<const std::string_view> can
 
 namespace {
 
-// What nearly all texts are: planning writes thousands.
+// Nearly all texts are printable ASCII alone, and planning writes thousands of them.
 bool is_plain(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }

@@ -14,7 +14,7 @@
 namespace zeroplan::foreign {
 namespace {
 
-// Names end so that say on how many GPUs Ray starts the policy and the models beside it.
+// Names that end so say on how many GPUs Ray starts the policy and the models beside it.
 constexpr std::string_view kNodes = "num_nodes";
 constexpr std::string_view kGpus = "num_gpus_per_node";
 

@@ -10,17 +10,13 @@
 namespace zeroplan {
 namespace {
 
-bool reduces_in(const FsdpConfig& config, int micro_step) {
-  return config.reduces_every_micro_step || micro_step == config.gradient_accumulation_steps - 1;
-}
-
 // Appends the events of one micro-step; knows which units are gathered.
 class Issue {
  public:
   Issue(const FsdpConfig& config, std::span<const FsdpUnit> units, int micro_step)
       : config_(config),
         units_(units),
-        reduces_(reduces_in(config, micro_step)),
+        reduces_(fsdp_reduces(config, micro_step)),
         keeps_(fsdp_keeps_gathered(config, micro_step)),
         gathered_(units.size(), micro_step > 0 && fsdp_keeps_gathered(config, micro_step - 1)),
         limited_(units.size(), false) {}
@@ -331,9 +327,13 @@ std::vector<FsdpEvent> fsdp_micro_step(const FsdpConfig& config,
   return issue.take();
 }
 
+bool fsdp_reduces(const FsdpConfig& config, int micro_step) {
+  return config.reduces_every_micro_step || micro_step == config.gradient_accumulation_steps - 1;
+}
+
 bool fsdp_keeps_gathered(const FsdpConfig& config, int micro_step) {
   return config.version == 1 && config.sharding == Sharding::grad_op &&
-         !reduces_in(config, micro_step);
+         !fsdp_reduces(config, micro_step);
 }
 
 Bytes stored_bytes(const FsdpConfig& config, const FsdpUnit& unit) {

@@ -114,6 +114,9 @@ std::vector<FsdpEvent> fsdp_micro_step(const FsdpConfig& config,
                                        std::span<const int> visits,
                                        int micro_step);
 
+// Are gradients reduced in that micro-step? Else they stay whole (no_sync).
+bool fsdp_reduces(const FsdpConfig& config, int micro_step);
+
 // Do units stay gathered behind that micro-step? FSDP1 under no_sync frees what it does not free in
 // forward only where it reduces (_runtime_utils.py _should_free_in_backward).
 bool fsdp_keeps_gathered(const FsdpConfig& config, int micro_step);

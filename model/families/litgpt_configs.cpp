@@ -44,18 +44,31 @@ LitgptFamily read_falcon(const ConfigReader& config) {
   return falcon;
 }
 
+struct UsualSizes {
+  std::int64_t layers, intermediate, vocabulary;
+  double rotary_share;
+};
+
+void read_sizes(const ConfigReader& config,
+                const AttentionSizes& attention,
+                const UsualSizes& usual,
+                const ConfigReader::Keys& share_keys,
+                TransformerShape& shape) {
+  set_sizes(shape,
+            attention,
+            config.core({"num_hidden_layers"}, usual.layers, SizeKind::layers),
+            config.core({"intermediate_size"}, usual.intermediate, SizeKind::width),
+            config.core({"vocab_size"}, usual.vocabulary, SizeKind::vocabulary));
+  shape.rotary_dim = rotated_elements(
+      config, attention, share_keys, config.fraction(share_keys, usual.rotary_share));
+}
+
 LitgptFamily read_gpt_neox(const ConfigReader& config) {
   const AttentionSizes sizes =
       read_plain_attention(config, {"hidden_size"}, 6144, {"num_attention_heads"}, 64);
   LitgptFamily neox;
-  set_sizes(neox.shape,
-            sizes,
-            config.core({"num_hidden_layers"}, 44, SizeKind::layers),
-            config.core({"intermediate_size"}, 24576, SizeKind::width),
-            config.core({"vocab_size"}, 50432, SizeKind::vocabulary));
-  const ConfigReader::Keys share_keys = {"rotary_pct", "partial_rotary_factor"};
-  neox.shape.rotary_dim =
-      rotated_elements(config, sizes, share_keys, config.fraction(share_keys, 0.25));
+  read_sizes(
+      config, sizes, {44, 24576, 50432, 0.25}, {"rotary_pct", "partial_rotary_factor"}, neox.shape);
   neox.shape.parallel_residual = config.flag({"use_parallel_residual"}, true);
   neox.layout.qkv_bias = neox.layout.projection_bias = config.flag({"attention_bias"}, true);
   neox.layout.mlp_bias = true;
@@ -69,14 +82,7 @@ LitgptFamily read_phi(const ConfigReader& config) {
   sizes.kv_heads = config.derived({"num_key_value_heads"}, sizes.heads, SizeKind::heads);
   config.must_divide(sizes.kv_heads, {"num_key_value_heads"}, sizes.heads, "num_attention_heads");
   LitgptFamily phi;
-  set_sizes(phi.shape,
-            sizes,
-            config.core({"num_hidden_layers"}, 24, SizeKind::layers),
-            config.core({"intermediate_size"}, 8192, SizeKind::width),
-            config.core({"vocab_size"}, 51200, SizeKind::vocabulary));
-  const ConfigReader::Keys share_keys = {"partial_rotary_factor"};
-  phi.shape.rotary_dim =
-      rotated_elements(config, sizes, share_keys, config.fraction(share_keys, 0.5));
+  read_sizes(config, sizes, {24, 8192, 51200, 0.5}, {"partial_rotary_factor"}, phi.shape);
   phi.shape.parallel_residual = true;
   phi.layout = {.qkv_bias = true,
                 .projection_bias = true,

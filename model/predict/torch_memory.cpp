@@ -85,7 +85,7 @@ class FsdpWalk {
     backward_ = buffers_at(plan_, work_, buffers_, backward);
     waiting_ = reduced_ = kept_gather_ = sent_ = Bytes::zero();
     next_ = 0;
-    const bool reduces = config_.reduces_every_micro_step || micro_step == last;
+    const bool reduces = fsdp_reduces(config_, micro_step);
     const auto events = fsdp_micro_step(config_, fsdp_.units, fsdp_.visits, micro_step);
     for (std::size_t i = 0; i < events.size(); ++i) {
       const FsdpEvent& event = events[i];

@@ -192,7 +192,6 @@ void FsdpWriter::drop_gradients() {
 
 Section FsdpWriter::write_micro_step(int micro_step) {
   const std::size_t begin = writer_.position();
-  const bool boundary = micro_step == config_.gradient_accumulation_steps - 1;
   next_pass_ = 0;
   backward_began_ = false;
   writer_.set_label(-1);
@@ -206,10 +205,11 @@ Section FsdpWriter::write_micro_step(int micro_step) {
   if (beside_) beside_->write_passes(PassMoment::before_forward, graphs_.current());
   if (micro_step == 0 && rank_.first_steps.empty() && !by_parameter()) measure_gathered();
   const auto events = fsdp_micro_step(config_, fsdp_.units, fsdp_.visits, micro_step);
-  const bool keeps_gradients = micro_step == 0 && !boundary && !config_.reduces_every_micro_step;
+  const bool keeps_gradients = micro_step == 0 && !fsdp_reduces(config_, micro_step);
+  std::vector<int> joined;  // units whose gradients are not yet those of their parameters
   for (std::size_t i = 0; i < events.size(); ++i) {
     const FsdpEvent& event = events[i];
-    if (event.kind != FsdpEventKind::reshard) place_gradient_views();
+    if (event.kind != FsdpEventKind::reshard) place_gradient_views(joined);
     if (event.backward) drop_gathered();
     if (event.backward && std::exchange(drops_held_gradients_, false)) drop_gradients();
     switch (event.kind) {
@@ -223,7 +223,7 @@ Section FsdpWriter::write_micro_step(int micro_step) {
         // Autograd joins them before the post-backward hook frees what is gathered.
         if (!by_parameter() && event.backward && is_last_use(events, i)) {
           join_views(event.unit);
-          if (keeps_gradients) unplaced_views_.push_back(event.unit);
+          if (keeps_gradients) joined.push_back(event.unit);
         }
         break;
       case FsdpEventKind::reshard:
@@ -238,14 +238,15 @@ Section FsdpWriter::write_micro_step(int micro_step) {
         break;
     }
   }
-  for (std::size_t unit = 0; unit < slots_.size(); ++unit) {
-    if (!fsdp_keeps_gathered(config_, micro_step)) reshard(static_cast<int>(unit));
+  const bool keeps_gathered = fsdp_keeps_gathered(config_, micro_step);
+  for (std::size_t unit = 0; unit < slots_.size() && !keeps_gathered; ++unit) {
+    reshard(static_cast<int>(unit));
   }
   graphs_.current().release_loss();
   // _runtime_utils.py _post_backward_final_callback
   writer_.wait_stream(kComputeStream, reduce_);
   drop_sent();
-  place_gradient_views();
+  place_gradient_views(joined);
   for (std::size_t unit = 0; unit < slots_.size(); ++unit) join_views(static_cast<int>(unit));
   graphs_.current().release_outputs();
   graphs_.current().end_micro_batch();
@@ -381,9 +382,9 @@ void FsdpWriter::join_views(int index) {
 // Where nothing is reduced the gradients of original parameters become views of their unit's. Sizes
 // or dtypes that differ forbid it: each gets an empty one of its own first, of what it has of the
 // rank's shard, and the view in that one's place (_flat_param.py _use_unsharded_grad_views).
-void FsdpWriter::place_gradient_views() {
+void FsdpWriter::place_gradient_views(std::vector<int>& joined) {
   const bool cut = config_.sharding != Sharding::no_shard;
-  for (const int index : unplaced_views_) {
+  for (const int index : joined) {
     const FsdpUnit& unit = unit_of(index);
     const DType stored = stored_dtype(config_, unit);
     if (config_.offload || !config_.original_parameters || !slots_of(index).holds_flat) continue;
@@ -394,7 +395,7 @@ void FsdpWriter::place_gradient_views() {
       writer_.release(empty);
     }
   }
-  unplaced_views_.clear();
+  joined.clear();
 }
 
 // _runtime_utils.py _reduce_grad, _reduce_grad_no_shard; hybrid shards are summed over their

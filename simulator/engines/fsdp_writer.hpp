@@ -81,7 +81,7 @@ class FsdpWriter {
   void reshard(int unit);
   void compute(const FsdpEvent& event);
   void join_views(int unit);
-  void place_gradient_views();
+  void place_gradient_views(std::vector<int>& joined);  // of these units, which leave the list
   void reduce(const FsdpEvent& event);
   void keep_shard(int unit);
   // Adapters that are units of their own (fsdp_writer_adapters.cpp).
@@ -131,7 +131,6 @@ class FsdpWriter {
   std::vector<bool> buffer_held_;
   std::size_t next_pass_ = 0;
   bool backward_began_ = false;
-  std::vector<int> unplaced_views_;             // of units whose gradients are joined
   bool drops_held_gradients_ = false;           // when the backward pass begins
   bool ran_forward_ = false;                    // and so have the passes of other models behind it
   std::vector<std::vector<Adapter>> adapters_;  // by block and module

@@ -19,7 +19,7 @@ class Twice(torch.autograd.Function):
 
 
 class Layer(nn.Module):
-    """`way`: what the layer does with the states that a linear layer gives."""
+    """`way` is the operation that the layer applies to the output of its linear module."""
 
     def __init__(self, way):
         super().__init__()
