@@ -39,11 +39,20 @@ Tensor delta_rule_l2_norm(Tape& t, const Tensor& x) {
 }
 
 void prepare(Tape& t, const DeltaRuleInputs& given, Frame& f) {
-  f.query = delta_rule_heads_first(t, given.query);
-  f.key = delta_rule_heads_first(t, given.key);
-  f.value = delta_rule_heads_first(t, given.value);
-  f.beta = delta_rule_heads_first(t, given.beta);
-  f.decay = delta_rule_heads_first(t, given.decay);
+  {
+    // From transformers 5.23 on the function itself repeats queries and keys that serve several
+    // heads of values.
+    const std::int64_t served = f.heads / given.query.size(2);
+    const auto repeated = [&](const Tensor& x) {
+      return served > 1 ? aten::repeat_heads(t, x, served) : x;
+    };
+    const Tensor query = repeated(given.query), key = repeated(given.key);
+    f.query = delta_rule_heads_first(t, query);
+    f.key = delta_rule_heads_first(t, key);
+    f.value = delta_rule_heads_first(t, given.value);
+    f.beta = delta_rule_heads_first(t, given.beta);
+    f.decay = delta_rule_heads_first(t, given.decay);
+  }
   f.query = delta_rule_l2_norm(t, f.query);
   f.key = delta_rule_l2_norm(t, f.key);
   f.query = aten::scale(t, f.query);
@@ -253,6 +262,7 @@ struct FlaShape {
 
   Shape states() const { return {batch, chunks, heads, key_dim, value_dim}; }
   Shape numbers() const { return {batch, sequence, heads}; }
+  Shape keys() const { return {batch, sequence, heads, key_dim}; }
   // `columns` by `inner` products for each chunk of each head.
   MatrixProduct product(std::int64_t columns, std::int64_t inner, DType dtype) const {
     return {batch * heads * chunks, kChunk, columns, inner, dtype};
@@ -298,6 +308,15 @@ Tensor fla_local_cumsum(Tape& t, const Tensor& decay) {
   return out;
 }
 
+// Of gradients for each head of values those of the queries' or keys' heads that serve them:
+// x.view(b, s, heads, served, d).sum(3).
+Tensor fla_served_sum(Tape& t, Tensor x, const Tensor& of) {
+  if (x.size(2) == of.size(2)) return x;
+  Tensor out = like(t, of);
+  t.launch({.name = "sum", .kind = OpKind::reduction, .traffic = x.bytes() + out.bytes()});
+  return out;
+}
+
 // A chunk adds rows to the states: weights of what is there (w) and new values (u).
 struct FlaRows {
   Tensor w, u;
@@ -306,11 +325,11 @@ struct FlaRows {
 // recompute_w_u_fwd
 FlaRows fla_rows(Tape& t, const FlaShape& f, const FlaSaved& saved) {
   FlaRows rows;
-  rows.w = like(t, saved.key);
+  rows.w = t.empty(f.keys(), saved.key.dtype());
   rows.u = like(t, saved.value);
   fla_kernel(t,
              "recompute_w_u_fwd",
-             (saved.key.bytes() + saved.value.bytes()) * 2 + saved.inverse.bytes(),
+             saved.key.bytes() + rows.w.bytes() + saved.value.bytes() * 2 + saved.inverse.bytes(),
              f.product(f.key_dim + f.value_dim, kChunk, saved.key.dtype()));
   return rows;
 }
@@ -380,26 +399,30 @@ FlaGradients fla_backward(Tape& t, const FlaSaved& saved, const Tensor& out) {
                f.product(3 * f.value_dim, f.key_dim, dtype));
   }
   FlaGradients made;
-  made.query = like(t, saved.query);
-  made.key = like(t, saved.key);
+  made.query = t.empty(f.keys(), dtype);
+  made.key = t.empty(f.keys(), dtype);
   made.decay = t.empty(f.numbers(), DType::fp32);
   const Tensor row_gradients = like(t, rows.w);
   fla_kernel(t,
              "chunk_bwd_dqkwg",
-             (saved.query.bytes() + saved.key.bytes() + rows.w.bytes()) * 2 + out.bytes() * 3 +
+             saved.query.bytes() + saved.key.bytes() + rows.w.bytes() * 4 + out.bytes() * 3 +
                  states.states.bytes() * 2,
              f.product(4 * f.value_dim, f.key_dim, dtype));
+  made.query = fla_served_sum(t, std::move(made.query), saved.query);
+  made.key = fla_served_sum(t, std::move(made.key), saved.key);
   const Tensor summed = t.empty(f.numbers(), DType::fp32);
   t.launch({.name = "sum", .kind = OpKind::reduction, .traffic = summed.bytes() * 2});
   made.decay = summed;
-  const Tensor more_keys = like(t, saved.key);
+  Tensor more_keys = t.empty(f.keys(), dtype);
   made.value = like(t, saved.value);
   const Tensor more_decay = t.empty(f.numbers(), DType::fp32);
   made.beta = like(t, saved.beta);
-  fla_kernel(t,
-             "prepare_wy_repr_bwd",
-             saved.key.bytes() * 3 + saved.value.bytes() * 3 + saved.inverse.bytes(),
-             f.product(2 * (f.key_dim + f.value_dim), kChunk, dtype));
+  fla_kernel(
+      t,
+      "prepare_wy_repr_bwd",
+      saved.key.bytes() + rows.w.bytes() * 2 + saved.value.bytes() * 3 + saved.inverse.bytes(),
+      f.product(2 * (f.key_dim + f.value_dim), kChunk, dtype));
+  more_keys = fla_served_sum(t, std::move(more_keys), saved.key);
   t.launch({.name = "add_", .traffic = made.key.bytes() * 3});
   t.launch({.name = "add_", .traffic = made.decay.bytes() * 3});
   made.decay = fla_local_cumsum(t, made.decay);

@@ -10,8 +10,9 @@
 namespace zeroplan::hf {
 
 struct DeltaRuleInputs {
-  Tensor query, key, value;  // (b, s, heads, d)
-  Tensor decay, beta;        // (b, s, heads); decay in fp32
+  Tensor query, key;   // (b, s, heads or so many that each serves several of those, d)
+  Tensor value;        // (b, s, heads, d)
+  Tensor decay, beta;  // (b, s, heads); decay in fp32
   // Turns of the loop over chunks of 64 positions that are recorded at most; where there are more
   // chunks, a turn stands for several that are alike (Tape::InARow). Left out: how PyTorch's
   // allocator lays out what each of them keeps. Checked by tests/unit/model/implementations/

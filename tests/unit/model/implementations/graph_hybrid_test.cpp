@@ -1,4 +1,5 @@
 // Gated linear attention: a turn that stands for several chunks against the loop over all of them.
+#include "model/graph/aten_recurrent.hpp"
 #include "model/implementations/hf_delta_rule.hpp"
 #include "tests/catch.hpp"
 
@@ -10,6 +11,9 @@ constexpr std::int64_t kHeads = 4, kDim = 128, kChunk = 64;
 struct Question {
   std::int64_t chunks = 0, batch = 1;
   bool checkpoint = false, reentrant = true;
+  std::int64_t served = 1;  // heads of values by one of keys
+  LinearAttention by = LinearAttention::torch;
+  bool repeated = false;  // before the rule
 };
 
 // The delta rule of so many chunks as a block, of which at most `turns` are recorded.
@@ -22,15 +26,20 @@ Block recorded(const Question& question, std::int64_t turns) {
     const std::int64_t sequence = question.chunks * kChunk;
     const Tensor in = t.input(Shape{question.batch, sequence, kHeads * kDim}, DType::bf16);
     hf::DeltaRuleInputs given;
-    const Shape heads{question.batch, sequence, kHeads, kDim};
-    given.query = aten::reshape(t, in, heads);
+    given.value = aten::reshape(t, in, Shape{question.batch, sequence, kHeads, kDim});
+    given.query = given.value;
+    if (question.served > 1) {
+      const std::int64_t heads = kHeads / question.served;
+      const Tensor part = aten::slice(t, in, -1, heads * kDim);
+      given.query = aten::reshape(t, part, Shape{question.batch, sequence, heads, kDim});
+      if (question.repeated) given.query = aten::repeat_heads(t, given.query, question.served);
+    }
     given.key = given.query;
-    given.value = given.query;
     given.beta = aten::sigmoid(t, aten::slice(t, in, -1, kHeads));
     given.decay = aten::to(t, given.beta, DType::fp32);
     given.most_turns = turns;
     Tensor state;
-    return hf::chunk_gated_delta_rule(t, given, state);
+    return hf::gated_delta_rule(t, question.by, given, false, state);
   });
 }
 
@@ -57,6 +66,25 @@ TEST_CASE("chunks that share a turn do the work of the whole loop and keep what 
     CHECK(few.forward.total == all.forward.total);
     CHECK(few.recompute.total == all.recompute.total);
     CHECK(few.backward.total == all.backward.total);
+  }
+}
+
+TEST_CASE(
+    "heads of keys that serve several of values are repeated by PyTorch's rule, not by fla's") {
+  Question question{.chunks = 8, .served = 2};
+  const Bytes keys = Bytes::of(question.chunks * kChunk * kHeads * kDim * 2);
+  for (const LinearAttention by : {LinearAttention::torch, LinearAttention::fla}) {
+    CAPTURE(static_cast<int>(by));
+    question.by = by;
+    question.repeated = true;
+    const BlockMemory before = summarize(recorded(question, 16));
+    question.repeated = false;
+    const BlockMemory within = summarize(recorded(question, 16));
+    // What fla keeps of queries and keys, which are halves here, with the reciprocals of their
+    // lengths.
+    const Bytes less = by == LinearAttention::fla ? keys + keys * 2 / kDim : Bytes::zero();
+    CHECK(within.saved == before.saved - less);
+    CHECK(within.backward.total <= before.backward.total);
   }
 }
 
