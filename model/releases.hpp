@@ -105,6 +105,7 @@ enum class ReleaseRule : std::uint8_t {
   holds_tensors_for_nccl,
   trusts_fused_adam,
   prefers_cudnn_attention,
+  triton_errs_in_delta_rule,
   // --- transformers: Trainer, loading, checkpointing ---
   maps_weights,
   copies_slices,

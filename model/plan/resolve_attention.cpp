@@ -4,6 +4,7 @@
 #include "model/graph/traced_graph.hpp"
 #include "model/implementations/implementations.hpp"
 #include "model/plan/resolver.hpp"
+#include "model/release_table.hpp"
 #include "model/releases.hpp"
 
 namespace zeroplan {
@@ -45,11 +46,27 @@ Attention default_attention(Resolver& r) {
   return Attention::sdpa;
 }
 
+void warn_of_triton(Resolver& r) {
+  constexpr int kHopper = 9;
+  const bool errs = r.plan.software.torch_acts(ReleaseRule::triton_errs_in_delta_rule);
+  if (r.plan.workload.linear_attention != LinearAttention::fla || !errs) return;
+  if (r.plan.cluster.gpu.compute_capability.major != kHopper) return;
+  r.warn(phrase(
+      "flash-linear-attention from 0.5 on refuses the backward pass on Hopper GPUs with the Triton "
+      "of torch {}, whose gradients are wrong: install tilelang, or torch {}",
+      to_string(r.plan.software.torch),
+      to_string(release_row(ReleaseRule::triton_errs_in_delta_rule).until)));
+}
+
 void resolve_linear_attention(Resolver& r) {
   LinearAttention& attention = r.plan.workload.linear_attention;
   const auto said = r.text(ScenarioKey::linear_attention);
   if (said) attention = *find(kLinearAttentionNames, std::string_view(*said));
-  if (attention == LinearAttention::torch || attention == kernels_of(*r.plan.model)) return;
+  if (attention == LinearAttention::torch) return;
+  if (attention == kernels_of(*r.plan.model)) {
+    warn_of_triton(r);
+    return;
+  }
   r.warn(phrase("{}: without effect, no layer of {} is described that runs these kernels",
                 r.origin(ScenarioKey::linear_attention).pointer,
                 r.plan.model->architecture));

@@ -381,14 +381,19 @@ TEST_CASE(
 }
 
 TEST_CASE("kernels of linear attention are for models that have it") {
-  const auto planned = [](const char* model) {
-    return resolve(scenario(std::string(R"({"model":")") + model +
-                            R"(","cluster":"1xH100","workload":{"sequence_length":2048,)"
-                            R"("linear_attention":"fla"}})"));
+  const auto planned = [](const char* model,
+                          const char* cluster = "1xH100",
+                          const char* torch = "2.15") {
+    return resolve(scenario(std::string(R"({"model":")") + model + R"(","cluster":")" + cluster +
+                            R"(","software":{"torch":")" + torch +
+                            R"("},"workload":{"sequence_length":2048,"linear_attention":"fla"}})"));
   };
   const Plan hybrid = planned("qwen3.5-4b");
   CHECK(hybrid.workload.linear_attention == LinearAttention::fla);
   CHECK_FALSE(contains(hybrid.warnings, "linear_attention"));
+  CHECK_FALSE(contains(hybrid.warnings, "Triton"));
+  CHECK(contains(planned("qwen3.5-4b", "1xH100", "2.11").warnings, "tilelang, or torch 2.13"));
+  CHECK_FALSE(contains(planned("qwen3.5-4b", "1xA100-80G", "2.11").warnings, "Triton"));
   const Plan dense = planned("qwen3-4b");
   CHECK(dense.workload.linear_attention == LinearAttention::torch);
   CHECK(contains(dense.warnings, "linear_attention"));
