@@ -33,7 +33,7 @@ class RemedyCatalogue {
         workload_(plan_.workload),
         free_(subject.chooses_strategy()),
         deepspeed_(runs_deepspeed(plan_.workload)),
-        sharded_(plan_.engine.stage == 3 && deepspeed_) {}
+        sharded_(runs_zero3(plan_)) {}
 
   std::vector<RemedyCandidate> all();
 

@@ -104,6 +104,11 @@ constexpr bool runs_deepspeed(const Workload& workload) {
          workload.engine == TrainingEngine::embedded;
 }
 
+// ZeRO-3, of both.
+inline bool runs_zero3(const Plan& plan) {
+  return runs_deepspeed(plan.workload) && plan.engine.stage == 3;
+}
+
 // Whether accelerate casts frozen weights to fp32 as FSDP2 shards them.
 bool casts_frozen_weights(const Plan& plan);
 

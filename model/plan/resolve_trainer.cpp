@@ -406,8 +406,7 @@ bool generates_whole_groups(const Plan& plan) {
 
 bool forces_reentrance(const Plan& plan) {
   return plan.trainer != nullptr && plan.trainer->code == TrainerCode::trl &&
-         plan.workload.method != Method::full && runs_deepspeed(plan.workload) &&
-         plan.engine.stage == 3 &&
+         plan.workload.method != Method::full && runs_zero3(plan) &&
          plan.workload.activation_checkpointing != ActivationCheckpointing::none &&
          plan.software.trl_acts(ReleaseRule::trl_forces_reentrance);
 }

@@ -17,10 +17,18 @@ struct TorchNeeded {
   std::string why;
 };
 
+// A class whose forward pass ends in an error of its own.
+struct StoppingClass {
+  std::string model_type;
+  Version since;
+  std::string outcome;
+};
+
 struct SoftwareTable {
   std::vector<SoftwareSet> sets;
   std::vector<TorchNeeded> torch_needed;
   std::vector<std::pair<std::string, Version>> first;  // by model type
+  std::vector<StoppingClass> stopping;
   std::vector<OwnCode> own_code;
   std::vector<SoftwareReleases> compared;
   std::vector<std::pair<Version, Version>> trl;  // from a transformers on, the newest first
@@ -88,6 +96,10 @@ SoftwareTable read_table() {
   for (const auto& [type, release] : member(member(root, "classes"), "first").members()) {
     table.first.emplace_back(type, version_of(release));
   }
+  for (const auto& [type, stop] : member(member(root, "classes"), "stopping").members()) {
+    table.stopping.push_back(
+        {type, version_of(member(stop, "since")), member(stop, "outcome").as_string()});
+  }
   for (const auto& [type, code] : member(root, "own_code").members()) {
     table.own_code.push_back(read_own_code(type, code));
   }
@@ -115,10 +127,19 @@ const SoftwareSet& reported_set() {
   return *found;
 }
 
+// Null where it runs.
+const StoppingClass* stopping_class(const Model& model, const Version& transformers) {
+  for (const StoppingClass& stop : table().stopping) {
+    if (stop.model_type == model.model_type && transformers >= stop.since) return &stop;
+  }
+  return nullptr;
+}
+
 bool loads(const SoftwareSet& set, const Model& model) {
   if (const OwnCode* code = own_code_of(model)) return set.transformers <= code->last;
   const auto first = first_transformers(model);
-  return !first || set.transformers >= *first;
+  if (first && set.transformers < *first) return false;
+  return stopping_class(model, set.transformers) == nullptr;
 }
 
 // "0.16" means every patch of it, and so does 0.16.2: patches of one release go together.
@@ -215,6 +236,13 @@ std::vector<Phrase> software_conflicts(const Model& model,
                                to_string(code->last),
                                model.architecture,
                                code->outcome));
+  }
+  if (const StoppingClass* stop = stopping_class(model, releases.transformers)) {
+    conflicts.push_back(phrase("{} does not train {}, releases before {} do: {}",
+                               transformers,
+                               model.architecture,
+                               to_string(stop->since),
+                               stop->outcome));
   }
   const auto first = first_transformers(model);
   if (first && releases.transformers < *first) {

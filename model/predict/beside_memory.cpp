@@ -23,8 +23,6 @@ Bytes in_blocks(Bytes bytes) {
   return Bytes::of(round_up(bytes.count(), kBlock));
 }
 
-bool is_stage3(const Plan& plan) { return runs_deepspeed(plan.workload) && plan.engine.stage == 3; }
-
 // The most elements that stand gathered during a forward pass, persistent ones included: the second
 // pass of the model's own coordinator, which has a trace by then.
 Elements most_gathered(const Plan& plan, const ModelGraph& graph) {
@@ -107,10 +105,10 @@ BesideWeights weights_between_passes(const Plan& model) {
     return weights;
   }
   const bool offloaded =
-      is_stage3(model) && model.engine.offload_parameter.device != OffloadDevice::none;
+      runs_zero3(model) && model.engine.offload_parameter.device != OffloadDevice::none;
   const Elements persistent = model.engine.stage3.parameter_persistence_threshold;
   for (const EngineParameter& parameter : model.engine_parameters) {
-    if (!is_stage3(model)) {
+    if (!runs_zero3(model)) {
       const DType dtype =
           runs_deepspeed(model.workload) ? model.engine.model_dtype : model.ddp.weight_dtype;
       weights.gpu += in_blocks(parameter.numel * dtype);
@@ -145,7 +143,7 @@ CategoryBytes inference_rise(const Plan& plan) {
     add(bytes, step.before_gradients.without);
     peak = larger(peak, bytes);
   }
-  if (is_stage3(plan)) {
+  if (runs_zero3(plan)) {
     const Elements gathered = most_gathered(plan, graph) - persistent_elements(plan);
     at(peak, MemoryCategory::parameters) +=
         std::max(Elements::zero(), gathered) * plan.engine.model_dtype;

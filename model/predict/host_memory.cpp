@@ -154,8 +154,8 @@ Bytes save_bytes(const Plan& plan,
                  const std::vector<EngineBuffer>& buffers,
                  const OutsidePasses& outside,
                  std::int64_t ranks) {
-  const bool deepspeed_gathers = runs_deepspeed(plan.workload) && plan.engine.stage == 3 &&
-                                 plan.engine.stage3.gather_16bit_weights_on_save;
+  const bool deepspeed_gathers =
+      runs_zero3(plan) && plan.engine.stage3.gather_16bit_weights_on_save;
   const bool gathers = deepspeed_gathers || plan.workload.engine == TrainingEngine::fsdp;
   Bytes staged;
   for (const EngineBuffer& buffer : buffers) {

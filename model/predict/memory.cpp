@@ -52,7 +52,7 @@ OutsideTorch outside_torch(const Plan& plan) {
   if (plan.workload.engine == TrainingEngine::fsdp) {
     // Hybrid sharding has a group inside and one across (_init_utils.py _init_process_group_state).
     use.communicators += plan.fsdp.shard_ranks < plan.fsdp.ranks ? 2 : 0;
-  } else if (runs_deepspeed(plan.workload) && plan.engine.stage == 3) {
+  } else if (runs_zero3(plan)) {
     use.communicators += plan.engine.stage3.hpz_partition_size > 1 ? 1 : 0;
     // The shards' and the replicas' (mics_utils.py create_mics_comm_groups), beside that of all.
     const int shard = plan.engine.stage3.mics_shard_size;

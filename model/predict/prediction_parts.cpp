@@ -161,7 +161,7 @@ Phrase zero_init_sentence(const Plan& plan, const ParameterCounts& counts) {
 std::vector<Phrase> assumptions_of(const Plan& plan, const std::vector<Phrase>& of_graph) {
   std::vector<Phrase> all = plan.assumptions;
   all.insert(all.end(), of_graph.begin(), of_graph.end());
-  if (runs_deepspeed(plan.workload) && plan.engine.stage == 3 && plan.engine.stage3.zero_init) {
+  if (runs_zero3(plan) && plan.engine.stage3.zero_init) {
     all.push_back(zero_init_sentence(plan, count_parameters(*plan.model)));
   }
   if (!plan.stages.empty()) {

@@ -137,7 +137,7 @@ std::vector<TaskSeconds> StepModel::durations(const MicroStep& window,
                                               const std::vector<PassSeconds>& passes,
                                               const std::vector<CollectiveCost>& messages) const {
   const HostCosts host = host_costs(host_software(plan_), c);
-  const bool stage3 = runs_deepspeed(plan_.workload) && plan_.engine.stage == 3;
+  const bool stage3 = runs_zero3(plan_);
   const double event = (stage3 ? host.zero3_event : host.collective_call).seconds();
   const double blocking = stage3 ? event * c[Coefficient::zero3_blocking_host_share] : 0.0;
   const double slowed = traffic_.overlaps ? collective_slowdown(c) : 1.0;

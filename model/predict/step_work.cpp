@@ -8,8 +8,7 @@ StepWork step_work(const Plan& plan) {
   StepWork work;
   work.graph = step_graph(plan);
   work.activations = activation_timeline(work.graph);
-  if (runs_deepspeed(plan.workload) && plan.engine.stage == 3)
-    work.gathers = gather_timeline(plan, work.graph);
+  if (runs_zero3(plan)) work.gathers = gather_timeline(plan, work.graph);
   return work;
 }
 

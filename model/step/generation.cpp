@@ -39,8 +39,7 @@ Bytes layers_without_cache(const Plan& policy) {
 }  // namespace
 
 bool cuts_weights(const Plan& plan) {
-  const bool stage3 = runs_deepspeed(plan.workload) && plan.engine.stage == 3;
-  return stage3 || plan.workload.engine == TrainingEngine::fsdp;
+  return runs_zero3(plan) || plan.workload.engine == TrainingEngine::fsdp;
 }
 
 DType weight_dtype(const Plan& plan) {

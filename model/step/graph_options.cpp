@@ -206,8 +206,8 @@ GraphOptions graph_options(const Plan& plan) {
     options.loss_rows = embedded_loss_rows(loss_sizes(plan), !plan.cluster.gpu.is_cpu());
   }
   options.outputs_held_in_backward = workload.outputs_held && !options.embedded;
-  options.zero3_linear = runs_deepspeed(plan.workload) && !options.embedded &&
-                         plan.engine.stage == 3 && plan.engine.stage3.memory_efficient_linear;
+  options.zero3_linear =
+      runs_zero3(plan) && !options.embedded && plan.engine.stage3.memory_efficient_linear;
   return options;
 }
 

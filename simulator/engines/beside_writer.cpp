@@ -55,8 +55,7 @@ void BesideWriter::hold_weights() {
 
 bool BesideWriter::needs_two_steps() const {
   return is_ppo() || std::any_of(runners_.begin(), runners_.end(), [](const auto& runner) {
-           return runner->weights && runner->plan->engine.stage == 3 &&
-                  runs_deepspeed(runner->plan->workload);
+           return runner->weights && runs_zero3(*runner->plan);
          });
 }
 

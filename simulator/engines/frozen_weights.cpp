@@ -8,8 +8,6 @@
 namespace zeroplan::simulator {
 namespace {
 
-bool is_stage3(const Plan& plan) { return runs_deepspeed(plan.workload) && plan.engine.stage == 3; }
-
 // The unit of a block's parameters; the root's is the first.
 std::size_t unit_of(const std::vector<FsdpUnit>& units, int block) {
   for (std::size_t u = 0; u < units.size(); ++u) {
@@ -31,7 +29,7 @@ FrozenWeights::FrozenWeights(const Plan& plan,
     for (std::size_t u = 0; u < units_.size(); ++u) unit_slots_.push_back(writer.new_slot());
     unit_held_.resize(units_.size(), false);
   }
-  if (!is_stage3(plan)) return;
+  if (!runs_zero3(plan)) return;
   coordinator_.emplace(fetch_model(plan), plan.engine);
   walk_.emplace(*plan.model, graph);
   const StreamId gather =
@@ -44,7 +42,7 @@ FrozenWeights::FrozenWeights(const Plan& plan,
 Bytes FrozenWeights::stored(std::size_t parameter) const {
   const Elements numel = plan_.engine_parameters[parameter].numel;
   if (!runs_deepspeed(plan_.workload)) return numel * plan_.ddp.weight_dtype;
-  if (!is_stage3(plan_)) return numel * plan_.engine.model_dtype;
+  if (!runs_zero3(plan_)) return numel * plan_.engine.model_dtype;
   if (plan_.engine.offload_parameter.device != OffloadDevice::none) return Bytes::zero();
   return partitioned_numel(numel, partition_ranks(plan_.engine)) * plan_.engine.model_dtype;
 }

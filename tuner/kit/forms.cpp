@@ -89,8 +89,7 @@ void add_notes_of_memory(const Plan& plan, foreign::Form form, std::vector<Phras
     notes.emplace_back(
         "load-device cpu: the tool loads all four-bit weights on each GPU before it shards them");
   }
-  const bool builds =
-      runs_deepspeed(work) && plan.engine.stage == 3 && work.loading == Loading::every_rank;
+  const bool builds = runs_zero3(plan) && work.loading == Loading::every_rank;
   if (builds) {
     notes.emplace_back("loading every-rank: under the Trainer from_pretrained enters zero.Init");
   }

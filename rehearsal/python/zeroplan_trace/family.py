@@ -1143,6 +1143,7 @@ def _whole(recorded):
     """The documents of a recording with what _pooled made numbers of; the recording is used up."""
     for document in recorded["documents"]:
         graph = document["graph"]
+        graph.setdefault("attention", recorded["attention"])  # what a class has by default changes with releases
         for whole in (document, graph):
             whole.update({name: copy.deepcopy(recorded["parts"][whole[name]]) for name in _PARTS if isinstance(whole.get(name), int)})
         for stack in running(graph).values():
