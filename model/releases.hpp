@@ -130,6 +130,7 @@ enum class ReleaseRule : std::uint8_t {
   llama_has_sdpa,
   shares_attention_code,
   gemma2_has_sdpa,
+  scans_by_products,
   gemma2_refuses_sdpa,
   gemma_scales_in_embedding,
   masks_by_utilities,

@@ -1,6 +1,8 @@
 #include "model/graph/aten_recurrent.hpp"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace zeroplan::aten {
 
@@ -77,6 +79,64 @@ Tensor repeat_heads(Tape& t, const Tensor& x, std::int64_t count) {
   const Tensor wide = expand(t, apart, Shape{x.size(0), x.size(1), x.size(2), count, x.size(3)});
   const Tensor copy = clone(t, wide);
   return view(t, copy, Shape{x.size(0), x.size(1), x.size(2) * count, x.size(3)});
+}
+
+namespace {
+
+// x with the dimensions that `letters` name in the order of `wanted`.
+Tensor permuted(Tape& t, Tensor x, std::string letters, std::string_view wanted) {
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const std::size_t at = letters.find(wanted[i]);
+    if (at == i) continue;
+    x = transpose(t, x, static_cast<int>(i), static_cast<int>(at));
+    std::swap(letters[i], letters[at]);
+  }
+  return x;
+}
+
+std::vector<std::int64_t> sizes_of(const Tensor& x,
+                                   std::string_view letters,
+                                   std::string_view wanted) {
+  std::vector<std::int64_t> sizes;
+  for (const char letter : wanted) sizes.push_back(x.size(static_cast<int>(letters.find(letter))));
+  return sizes;
+}
+
+std::int64_t count_of(const std::vector<std::int64_t>& sizes) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : sizes) count = detail::checked_product(count, size);
+  return count;
+}
+
+}  // namespace
+
+Tensor einsum(Tape& t,
+              const Tensor& a,
+              std::string_view of_a,
+              const Tensor& b,
+              std::string_view of_b,
+              std::string_view out) {
+  std::string batch, left, right, summed;
+  for (const char letter : out) {
+    const bool in_a = of_a.find(letter) != of_a.npos, in_b = of_b.find(letter) != of_b.npos;
+    (in_a && in_b ? batch : in_a ? left : right).push_back(letter);
+  }
+  for (const char letter : of_a) {
+    if (out.find(letter) == out.npos) summed.push_back(letter);
+  }
+  std::vector<std::int64_t> apart = sizes_of(a, of_a, batch);
+  const std::vector<std::int64_t> rows = sizes_of(a, of_a, left),
+                                  columns = sizes_of(b, of_b, right);
+  const std::int64_t count = count_of(apart), inner = count_of(sizes_of(a, of_a, summed));
+  Tensor x = permuted(t, a, std::string(of_a), batch + left + summed);
+  x = reshape(t, x, Shape{count, count_of(rows), inner});
+  Tensor y = permuted(t, b, std::string(of_b), batch + summed + right);
+  y = reshape(t, y, Shape{count, inner, count_of(columns)});
+  Tensor result = bmm(t, x, y);
+  apart.insert(apart.end(), rows.begin(), rows.end());
+  apart.insert(apart.end(), columns.begin(), columns.end());
+  result = view(t, result, Shape(apart));
+  return permuted(t, result, batch + left + right, out);
 }
 
 namespace {

@@ -5,6 +5,8 @@
 // at the functions.
 #pragma once
 
+#include <string_view>
+
 #include "model/graph/aten.hpp"
 
 namespace zeroplan::aten {
@@ -26,6 +28,15 @@ Tensor repeat_heads(Tape& t, const Tensor& x, std::int64_t count);
 Tensor write_slice(Tape& t, const Tensor& whole, const Tensor& part);
 
 // --- products ---
+// torch.einsum of two tensors, whose dimensions `of_a` and `of_b` name by letters, those of the
+// result `out`: one batched product of copies that are laid out for it, where they are not so
+// already (sumproduct_pair, Linear.cpp).
+Tensor einsum(Tape& t,
+              const Tensor& a,
+              std::string_view of_a,
+              const Tensor& b,
+              std::string_view of_b,
+              std::string_view out);
 // torch.linalg.solve_triangular(matrix, right, upper=False, unitriangular=True)
 Tensor solve_triangular(Tape& t, const Tensor& matrix, const Tensor& right);
 

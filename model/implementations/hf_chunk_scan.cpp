@@ -11,6 +11,7 @@ namespace {
 // batch, c chunks, l positions of a chunk, h heads, p width of a head, n states.
 struct Frame {
   std::int64_t batch = 0, chunk = 0, chunks = 0, missing = 0;
+  bool multiplies = false;  // matrices, in the place of whole products that are summed up
   Tensor dt, x, written, read, residual;
   Tensor decay, cumulated;                  // (b, h, c, l)
   Tensor pairwise, scores, weights, inner;  // L, G, M and Y_diag
@@ -105,10 +106,16 @@ void prepare_scan(Tape& t, const ChunkScanInputs& given, Frame& f) {
 // Y_diag: outputs of each position from the positions of its own chunk.
 void scan_within(Tape& t, Frame& f) {
   f.pairwise = segment_decays(t, f.decay);
-  f.scores = contraction(t, f.read, 3, f.written, 2, 5);
+  f.scores = f.multiplies ? aten::einsum(t, f.read, "bclhn", f.written, "bcshn", "bclsh")
+                          : contraction(t, f.read, 3, f.written, 2, 5);
   Tensor turned = aten::transpose(t, f.pairwise, 1, 2);
   turned = aten::transpose(t, turned, 2, 3);
   turned = aten::transpose(t, turned, 3, 4);
+  if (f.multiplies) {
+    f.weights = aten::mul(t, f.scores, turned);
+    f.inner = aten::einsum(t, f.weights, "bclsh", f.x, "bcshp", "bclhp");
+    return;
+  }
   f.weights = contraction(t, f.scores, 5, turned, 5, 5);
   f.inner = contraction(t, f.weights, 5, f.x, 2, 3);
 }
@@ -124,7 +131,8 @@ void pass_states(Tape& t, Frame& f) {
     const Tensor factor = by_position(t, f.to_end);
     f.decayed = aten::mul(t, f.written, factor);
   }
-  f.added = contraction(t, f.decayed, 4, f.x, 5, 2);
+  f.added = f.multiplies ? aten::einsum(t, f.decayed, "bclhn", f.x, "bclhp", "bchpn")
+                         : contraction(t, f.decayed, 4, f.x, 5, 2);
   const Tensor first = t.empty(f.added.shape().with_size(1, 1).as_contiguous(), DType::fp32);
   t.launch({.name = "zeros_like", .kind = OpKind::fill, .traffic = first.bytes()});
   f.added = aten::cat(t, {&first, &f.added}, 1);
@@ -134,14 +142,26 @@ void pass_states(Tape& t, Frame& f) {
     f.between = segment_decays(t, padded);
     f.between = aten::transpose(t, f.between, 1, 3);
   }
-  const Tensor column = aten::unsqueeze(t, f.between, 4);
-  f.carried = contraction(t, column, 5, f.added, 2, 1);
+  if (f.multiplies) {
+    f.carried = aten::einsum(t, f.between, "bzch", f.added, "bzhpn", "bchpn");
+  } else {
+    const Tensor column = aten::unsqueeze(t, f.between, 4);
+    f.carried = contraction(t, column, 5, f.added, 2, 1);
+  }
   f.states = aten::slice(t, f.carried, 1, f.chunks);
 }
 
-// Y_off, outputs from the states before each chunk, is added to Y_diag and to D's part.
-void read_states(Tape& t, const ChunkScanInputs& given, Frame& f) {
+// Y_off, outputs from the states before each chunk, is added to Y_diag.
+void read_states(Tape& t, Frame& f) {
   f.from_start = aten::exp(t, f.cumulated);
+  if (f.multiplies) {
+    f.products = aten::einsum(t, f.read, "bclhn", f.states, "bchpn", "bclhp");
+    const Tensor factor = by_position(t, f.from_start);
+    f.outer = aten::mul(t, f.products, factor);
+    const Tensor sum = aten::add(t, f.inner, f.outer);
+    f.out = aten::contiguous(t, sum);
+    return;
+  }
   {
     const Tensor left = aten::unsqueeze(t, f.read, 4);
     const Tensor right = aten::unsqueeze(t, f.states, 2);
@@ -153,6 +173,10 @@ void read_states(Tape& t, const ChunkScanInputs& given, Frame& f) {
     f.outer = aten::mul(t, summed, factor);
   }
   f.out = aten::add(t, f.inner, f.outer);
+}
+
+// D's part is added, and what stands behind the sequence goes.
+void end_scan(Tape& t, const ChunkScanInputs& given, Frame& f) {
   f.out =
       aten::reshape(t, f.out, Shape{f.batch, f.chunks * f.chunk, given.x.size(2), given.x.size(3)});
   if (f.residual.defined()) f.out = aten::add(t, f.out, f.residual);
@@ -166,12 +190,14 @@ Tensor mamba_chunk_scan(Tape& t, const ChunkScanInputs& given) {
   Frame f;
   f.batch = given.x.size(0);
   f.chunk = given.chunk;
+  f.multiplies = given.multiplies;
   f.missing = (f.chunk - given.x.size(1) % f.chunk) % f.chunk;
   f.chunks = (given.x.size(1) + f.missing) / f.chunk;
   prepare_scan(t, given, f);
   scan_within(t, f);
   pass_states(t, f);
-  read_states(t, given, f);
+  read_states(t, f);
+  end_scan(t, given, f);
   return f.out;
 }
 

@@ -1,6 +1,6 @@
-// Mamba 2's scan of transformers 5.17 in PyTorch's own operations (modeling_mamba2.py,
-// mamba2_chunk_scan; Bamba, Falcon-H1, Granite 4, Nemotron-H and Zamba 2 have the same), which runs
-// where the package mamba_ssm is not installed.
+// Mamba 2's scan of transformers 5.17 and of 5.18 to 5.24 in PyTorch's own operations
+// (modeling_mamba2.py, mamba2_chunk_scan; Bamba, Falcon-H1, Granite 4, Nemotron-H and Zamba 2 have
+// the same), which runs where the package mamba_ssm is not installed.
 #pragma once
 
 #include <string_view>
@@ -16,6 +16,9 @@ struct ChunkScanInputs {
   Tensor written, read;    // B and C: (b, s, groups, states)
   Tensor residual, shift;  // D and dt_bias: (heads); undefined: none
   std::int64_t chunk = 0;  // positions of a chunk
+  // torch.einsum computes sums over states and positions as matrix products, else they are sums of
+  // whole products, of a dimension more.
+  bool multiplies = false;
 };
 
 // The function's name in mamba_ssm, under which a traced document has it as one operation.

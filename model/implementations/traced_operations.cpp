@@ -340,9 +340,17 @@ void delta_rule(Call& call) {
 
 // x, dt, A, B, C, D and dt_bias of Mamba 2; the positions of a chunk.
 void chunk_scan(Call& call) {
-  call.give(hf::mamba_chunk_scan(
-      call.t,
-      {call.x(0), call.x(1), call.x(2), call.x(3), call.x(4), call.x(5), call.x(6), call.e.step}));
+  call.give(
+      hf::mamba_chunk_scan(call.t,
+                           {call.x(0),
+                            call.x(1),
+                            call.x(2),
+                            call.x(3),
+                            call.x(4),
+                            call.x(5),
+                            call.x(6),
+                            call.e.step,
+                            call.v.c.options.transformers_act(ReleaseRule::scans_by_products)}));
 }
 
 void layer_norm(Call& call) {

@@ -1,5 +1,7 @@
-// Gated linear attention: a turn that stands for several chunks against the loop over all of them.
+// Layers with states: the delta rule, whose turns stand for several chunks, against its loop over
+// all of them, and Mamba 2's scan.
 #include "model/graph/aten_recurrent.hpp"
+#include "model/implementations/hf_chunk_scan.hpp"
 #include "model/implementations/hf_delta_rule.hpp"
 #include "tests/catch.hpp"
 
@@ -96,6 +98,44 @@ TEST_CASE("few chunks are recorded as they are") {
 TEST_CASE("a million positions are as few operations as a thousand") {
   const Block longest = recorded(Question{std::int64_t{1} << 14}, 16);
   CHECK(longest.operations.size() == recorded(Question{20}, 16).operations.size());
+}
+
+TEST_CASE("einsum multiplies what lies as it needs it, and copies of the rest") {
+  const auto saved = [](std::string_view of_a, std::string_view of_b, std::string_view out) {
+    return summarize(record_block({.name = "einsum"},
+                                  [&](Tape& t) {
+                                    const Tensor in = t.input(Shape{3, 64, 64, 64}, DType::fp32);
+                                    return aten::einsum(t, in, of_a, in, of_b, out);
+                                  }))
+        .saved;
+  };
+  const Bytes one = Bytes::of(std::int64_t{3} * 64 * 64 * 64 * 4);
+  // Rows of one batch lie together, rows of a head of (b, s, heads, d) do not.
+  CHECK(saved("bhln", "bhns", "bhls") == Bytes::zero());  // but what goes in
+  CHECK(saved("bhln", "bnhs", "bhls") == one);
+  CHECK(saved("blhn", "bshn", "blsh") == one * 2);
+}
+
+TEST_CASE("Mamba 2's scan allocates a dimension less where it multiplies matrices") {
+  const auto memory = [](bool multiplies) {
+    return summarize(record_block({.name = "scan"}, [&](Tape& t) {
+      constexpr std::int64_t kSequence = 600, kGroups = 2, kStates = 64;
+      const Tensor in = t.input(Shape{1, kSequence, kHeads * kDim}, DType::bf16);
+      hf::ChunkScanInputs given;
+      given.x = aten::reshape(t, in, Shape{1, kSequence, kHeads, kDim});
+      given.dt = aten::sigmoid(t, aten::slice(t, in, -1, kHeads));
+      given.decay = t.empty(Shape{kHeads}, DType::fp32);
+      const Tensor part = aten::slice(t, in, -1, kGroups * kStates);
+      given.written = given.read = aten::reshape(t, part, Shape{1, kSequence, kGroups, kStates});
+      given.chunk = 256;
+      given.multiplies = multiplies;
+      return hf::mamba_chunk_scan(t, given);
+    }));
+  };
+  const BlockMemory whole = memory(false), matrices = memory(true);
+  // A score of each pair of positions times the width of a head, once.
+  CHECK(whole.forward.total - matrices.forward.total >
+        Bytes::of(std::int64_t{3} * 256 * 256 * kHeads * kDim * 4 / 2));
 }
 
 }  // namespace
