@@ -29,7 +29,7 @@ _JOINT_TRIES = 96
 
 
 class TooFewLayers(Problem):
-    """Twice as many layers have other kinds than these, or others in their order."""
+    """Twice as many layers have other kinds than these, or follow another rule."""
 
 
 class Sample:
@@ -56,7 +56,7 @@ class Class:
         self.whole_blocks = {"key": key, "tokens": unit, "fewest": fewest} if key else None
         self.sequences = tuple(fewest + times * unit for times in (0, 1, 3)) if key else _SEQUENCES
         self.options, self.loops = options, False  # whether blocks have loops that stand once
-        self.times_layers = 1  # so many times the fewest layers that show the kinds of its lists
+        self.layers_more = 0  # than show the kinds of its lists
         self.released = {key: value for key, value in (released or {}).items() if not isinstance(value, tuple)}
         self.repeated = {key: value for key, value in (released or {}).items() if isinstance(value, tuple)}  # over the layers
         if options.family not in CONFIG_MAPPING:
@@ -306,11 +306,7 @@ class Class:
             self.kv_key, self.grouped = None, False
         self.alike = self._alike()
         switches = 1 if self.released or self.options.class_name else 2
-        try:
-            rows = self._rows(usual, switches)
-        except TooFewLayers:
-            self.times_layers = 2
-            rows = self._rows(usual, switches)
+        rows = self._rows_of_enough_layers(usual, switches)
         for attention in more:
             try:
                 rows += self._rows(attention, 1)
@@ -331,6 +327,16 @@ class Class:
             "attention": first.get("attention", ""),
             "documents": rows,
         }
+
+    def _rows_of_enough_layers(self, attention, switches):
+        """_rows() with as few layers more than show the kinds of its lists as all follow a rule."""
+        fewest = self.layers()
+        for self.layers_more in range(fewest + 1):
+            try:
+                return self._rows(attention, switches)
+            except TooFewLayers as error:
+                too_few = error
+        raise too_few
 
     def _alike(self):
         """Sizes whose being the hidden size decides which modules there are, each with it: embeddings of another width are projected."""
@@ -637,7 +643,7 @@ class Variant:
         if known.reads_head_dim:
             base[own_dim] = None
             self.said.add(own_dim)
-        base[known.layers_key] = known.times_layers * known.layers()
+        base[known.layers_key] = known.layers() + known.layers_more
         counts = {base[known.layers_key]}  # by which layers are told apart where their names do not say whose they are
         for key in known.stacks if not known.kept.intersection(known.stacks) else ():
             base[key] = self._layers_of_stack(key, base, counts)
@@ -738,7 +744,7 @@ class Variant:
         for key, stack in running(graph).items():
             stack["rules"] = by_keys([rule for rule in stack["rules"] if holds(rule, more[1][key], *more[2:4], more[3][key])])
             if not stack["rules"]:
-                raise TooFewLayers("layers whose kinds the config tells", "%s, with twice as many" % more[1][key], "")
+                raise Problem("layers whose kinds the config tells", "%s, with twice as many" % more[1][key], "")
         put_numbers_of_layers(graph)
         rules = [rule for stack in running(graph).values() for rule in stack["rules"]]
         asked = {key[1:] for rule in rules for key in rule["by"] if key[0] in "<%^@" and key != "<1"}
@@ -790,6 +796,9 @@ class Variant:
         known = self.known
         graph, kinds_of = self._folded(self.document, config, self.base)
         more = self._more_layers(running(graph))
+        for key, stack in running(graph).items():
+            if not any(holds(rule, more[1][key], *more[2:4], more[3][key]) for rule in stack["rules"]):
+                raise TooFewLayers("layers whose kinds the config tells", "%s, with twice as many" % more[1][key])
         self.samples = [self.first]
         counted = self._around(graph) != self._around(more[0])  # sizes that grow with the number of layers
         if counted:
@@ -920,7 +929,7 @@ class Variant:
         for key, stack in running(graph).items():
             kinds = next((told(rule, config, base, base[key]) for rule in stack["rules"] if holds(rule, more_kinds[key], config, base, base[key])), [])
             if not set(kinds_of[key]) <= set(kinds):
-                raise TooFewLayers("layers whose kinds the config tells", "%s, with twice as many" % more_kinds[key], "")
+                raise Problem("layers whose kinds the config tells", "%s, with twice as many" % more_kinds[key], "")
             place.update({"%s%d." % (stack["prefix"], i): "%s%d." % (stack["prefix"], kinds.index(kind)) for i, kind in enumerate(kinds_of[key])})
         stems = tuple(stack["prefix"] for stack in running(graph).values())
         layers = {call["prefix"]: call for call in document["calls"]}
