@@ -128,14 +128,23 @@ bool is_class(const Json& name, const Json* recorded) {
          is_same_class(name.as_string(), recorded->as_string());
 }
 
-// The usual class of a recording, which stands in its first line.
-std::string_view class_in(std::string_view text) {
-  constexpr std::string_view kKey = "\"class\":\"";
+// A name that stands before the documents of a recording; "" where none does.
+std::string_view name_in(std::string_view text, std::string_view key) {
   text = text.substr(0, text.find("\"documents\""));
-  const std::size_t at = text.find(kKey);
+  const std::size_t at = text.find(key);
   if (at == std::string_view::npos) return "";
-  text.remove_prefix(at + kKey.size());
+  text.remove_prefix(at + key.size());
   return text.substr(0, text.find('"'));
+}
+
+// The usual class of a recording.
+std::string_view class_in(std::string_view text) { return name_in(text, "\"class\":\""); }
+
+// The class that checkpoints of a recording's type name: of a type that has a config alone, as
+// exaone, whose class is LlamaForCausalLM, one that transformers lacks.
+std::string_view named_in(std::string_view text) {
+  const std::string_view named = name_in(text, "\"named\":\"");
+  return named.empty() ? class_in(text) : named;
 }
 
 }  // namespace
@@ -170,7 +179,8 @@ RecordedClass read_recorded(const Json& family,
   }
   if (const Json* classes = config.find("architectures");
       classes != nullptr && !classes->is_null() && !classes->items().empty() &&
-      !is_class(classes->items().front(), family.find("class"))) {
+      !is_class(classes->items().front(), family.find("class")) &&
+      !is_class(classes->items().front(), family.find("named"))) {
     if (!is_class(classes->items().front(), family.find("scores"))) {
       return {{}, {}, {}, "architectures/0", Phrase(family.find("class")->as_string())};
     }
@@ -226,7 +236,7 @@ std::string recorded_type_of(std::string_view stem) {
     if (!file.path.starts_with(kRecordings)) continue;
     const std::string_view name = file.path.substr(kRecordings.size());
     const bool is_usual = name.find('+') == std::string_view::npos;
-    if (is_usual && is_same_class(class_stem(class_in(file.text)), stem)) {
+    if (is_usual && is_same_class(class_stem(named_in(file.text)), stem)) {
       return std::string(name.substr(0, name.size() - kRecordingEnd.size()));
     }
   }

@@ -28,6 +28,7 @@ SIZES = (
     (("n_group",), (4, 8, 2)),
     (("num_experts", "n_routed_experts", "num_local_experts"), (16, 32, 8)),
     (("hidden_size", "n_embd", "d_model", "embed_dim", "emb_dim", "mamba_d_ssm"), (1728, 2880, 4032)),
+    (("output_vocab_size",), (991, 997, 983)),  # of a head that knows fewer words
     (("vocab_size", "n_words"), (1009, 1013, 1019)),
     (POSITIONS, (8209, 8219, 8221)),
     (("temporal_patch_size",), (2, 3, 4)),

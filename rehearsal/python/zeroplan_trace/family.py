@@ -28,6 +28,10 @@ _BATCHES, _SEQUENCES = (2, 3, 5), (128, 256, 512)
 _JOINT_TRIES = 96
 
 
+class TooFewLayers(Problem):
+    """Twice as many layers have other kinds than these, or follow another rule."""
+
+
 class Sample:
     """A config and the numbers of the class's document at it; `changed`: the one key in which it is not the first."""
 
@@ -52,6 +56,7 @@ class Class:
         self.whole_blocks = {"key": key, "tokens": unit, "fewest": fewest} if key else None
         self.sequences = tuple(fewest + times * unit for times in (0, 1, 3)) if key else _SEQUENCES
         self.options, self.loops = options, False  # whether blocks have loops that stand once
+        self.layers_more = 0  # than show the kinds of its lists
         self.released = {key: value for key, value in (released or {}).items() if not isinstance(value, tuple)}
         self.repeated = {key: value for key, value in (released or {}).items() if isinstance(value, tuple)}  # over the layers
         if options.family not in CONFIG_MAPPING:
@@ -294,13 +299,14 @@ class Class:
         return of_config(self.config(made), self.options)
 
     def record(self):
-        from .models import class_that_scores
+        from .models import class_that_scores, name_of_none
 
         usual, *more = self._attentions()
         if self.kv_key and not self._reads_groups():
             self.kv_key, self.grouped = None, False
         self.alike = self._alike()
-        rows = self._rows(usual, 1 if self.released or self.options.class_name else 2)
+        switches = 1 if self.released or self.options.class_name else 2
+        rows = self._rows_of_enough_layers(usual, switches)
         for attention in more:
             try:
                 rows += self._rows(attention, 1)
@@ -313,6 +319,7 @@ class Class:
             "schema": "zeroplan.family/1",
             "model_type": self.options.family,
             "class": first["name"],
+            **({"named": named} if (named := name_of_none(type(self.config_class()), first["name"])) else {}),
             **({"scores": scores} if scores and not first["name"].endswith("MaskedLM") else {}),
             **({"aliases": aliases} if (aliases := self._aliases()) else {}),
             **({"spelling": spelling} if (spelling := spellings(self)) else {}),
@@ -320,6 +327,16 @@ class Class:
             "attention": first.get("attention", ""),
             "documents": rows,
         }
+
+    def _rows_of_enough_layers(self, attention, switches):
+        """_rows() with as few layers more than show the kinds of its lists as all follow a rule."""
+        fewest = self.layers()
+        for self.layers_more in range(fewest + 1):
+            try:
+                return self._rows(attention, switches)
+            except TooFewLayers as error:
+                too_few = error
+        raise too_few
 
     def _alike(self):
         """Sizes whose being the hidden size decides which modules there are, each with it: embeddings of another width are projected."""
@@ -581,6 +598,9 @@ class Class:
             return [tuple(one.shape) for one in of_config(self.config({**self.few, **values}), self.options).model.parameters()]
 
         part = key[:-len(last(key))]
+        words = part + "vocab_size"
+        if key != words and last(key).endswith("vocab_size") and self.defaults.get(words):
+            return "=" + words
         heads = self.defaults.get(self.heads_key) or 1
         sizes = (1728, 2880) if 1728 % heads == 2880 % heads == 0 else (64 * heads, 128 * heads)
         for width in [other for other in self.defaults if other.startswith(part) and sizes_of(other) == sizes_of("hidden_size") and is_size(other, self.defaults[other])]:
@@ -623,7 +643,7 @@ class Variant:
         if known.reads_head_dim:
             base[own_dim] = None
             self.said.add(own_dim)
-        base[known.layers_key] = known.layers()
+        base[known.layers_key] = known.layers() + known.layers_more
         counts = {base[known.layers_key]}  # by which layers are told apart where their names do not say whose they are
         for key in known.stacks if not known.kept.intersection(known.stacks) else ():
             base[key] = self._layers_of_stack(key, base, counts)
@@ -776,6 +796,9 @@ class Variant:
         known = self.known
         graph, kinds_of = self._folded(self.document, config, self.base)
         more = self._more_layers(running(graph))
+        for key, stack in running(graph).items():
+            if not any(holds(rule, more[1][key], *more[2:4], more[3][key]) for rule in stack["rules"]):
+                raise TooFewLayers("layers whose kinds the config tells", "%s, with twice as many" % more[1][key])
         self.samples = [self.first]
         counted = self._around(graph) != self._around(more[0])  # sizes that grow with the number of layers
         if counted:

@@ -93,6 +93,15 @@ def class_that_scores(config_class):
     return known[config_class].__name__ if config_class in known else None
 
 
+def name_of_none(config_class, class_name):
+    """The name that checkpoints of a type say whose config alone is its own: ExaoneForCausalLM of exaone, whose class is LlamaForCausalLM. None: the class is of the type."""
+    transformers = _transformers()
+    package, _, _ = getattr(transformers, class_name).__module__.rpartition(".")
+    name = config_class.__name__.removesuffix("Config") + class_name[class_name.find("For"):]
+    is_other = "For" in class_name and not config_class.__module__.startswith(package + ".")
+    return name if is_other and not hasattr(transformers, name) else None
+
+
 def from_transformers(name, options):
     transformers = _transformers()
     path = os.path.dirname(name) or "." if os.path.isfile(name) and os.path.basename(name) == "config.json" else name

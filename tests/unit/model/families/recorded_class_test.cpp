@@ -393,6 +393,14 @@ TEST_CASE("a type that nobody knows is that of its class") {
   CHECK(type_of("a_fork", "Qwen3ForCausalLM") == "qwen3");
   CHECK(type_of("", "Qwen3ForCausalLM") == "qwen3");
   CHECK(type_of("llama", "Qwen3ForCausalLM") == "llama");  // as it says
+  // A type whose config alone is its own names a class that transformers lacks.
+  CHECK(recorded_type_of("Exaone") == "exaone");
+  for (const std::string name : {"ExaoneForCausalLM", "LlamaForCausalLM"}) {
+    CHECK(type_of("exaone", name) == "exaone");
+  }
+  CHECK(type_of("", "ExaoneForCausalLM") == "exaone");
+  CHECK(type_of("a_fork", "LlamaForCausalLM") == "llama");
+  CHECK_THROWS_AS(type_of("exaone", "OtherForCausalLM"), InputError);
   CHECK_THROWS_AS(type_of("a_fork", "ForkForCausalLM"), InputError);
 }
 
