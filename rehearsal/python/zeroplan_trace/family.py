@@ -16,7 +16,7 @@ import re
 
 from .config_keys import (BEFORE_5, LATENT_HEADS, LAYERS, POSITIONS, POWERS, RELEASED, ROPE, ROPE_SORTS, SIZES, WHOLE_BLOCKS, is_dropout, is_first, is_name, is_period, is_size, is_stack, is_window,
                           is_wide, kinds_of_times, last, nested, others, repeated, sizes_of, switched, tokens_of, wide_sizes_of)
-from .family_layers import asked_list, by_keys, folded, holds, put_numbers_of_layers, running, told
+from .family_layers import asked_list, by_keys, folded, has_own_numbers, holds, put_numbers_of_layers, running, told
 from .formulas import Differs, Formulas
 from .loops import folded_loops
 from .merging import like, merged, numbers_of
@@ -226,8 +226,10 @@ class Class:
                 values.update({"%s.%s" % (key, name): inner for name, inner in value.items()})
             else:
                 values[key] = value
-        if isinstance(getattr(type(config), LAYERS[0], None), property):  # the length of a list
-            values[LAYERS[0]] = getattr(config, LAYERS[0])
+        texts = [(part + ".", text) for part in self.parts if (text := getattr(config, part, None)) is text_of(config)]
+        for part, own in [("", config), *texts]:
+            if isinstance(getattr(type(own), LAYERS[0], None), property):  # the length of a list
+                values[part + LAYERS[0]] = getattr(own, LAYERS[0])
         if (self.options.class_name or "").endswith("Classification"):
             values["num_labels"] = config.num_labels  # the length of a table of names
         return values
@@ -350,6 +352,23 @@ class Class:
             names = getattr(config, "attribute_map", None) or {}
             taken = dict(re.findall(r'kwargs\.(?:pop|get)\("(\w+)", *self\.(\w+)\)', inspect.getsource(type(config)))) if config is not None else {}
             found.update({part + alias: part + key for alias, key in {**names, **taken}.items() if part + key in self.defaults})
+        return {**found, **self._aliases_of_parts()}
+
+    def _aliases_of_parts(self):
+        """Other names under which configs of released checkpoints say a part."""
+        found = {}
+        for name in sorted(set(re.findall(r'"(\w+_config)"', inspect.getsource(self.config_class))) - {*self.parts, *self.defaults}):
+            for part in self.parts:
+                sizes = [key for key, value in self.defaults.items() if key.startswith(part + ".") and is_size(key, value) and value > 0 and key not in self.made]
+                inner = {"model_type": self.defaults[part + ".model_type"]} if part + ".model_type" in self.defaults else {}
+                for key in sizes:
+                    try:
+                        made = self.flat(self.config_class(**{name: {**inner, last(key): 2 * self.defaults[key]}}))
+                    except Exception:  # sizes that must be as others
+                        continue
+                    if made.get(key) == 2 * self.defaults[key]:
+                        found[name] = part
+                    break
         return found
 
     def _attentions(self):
@@ -1098,7 +1117,8 @@ class Variant:
         counts = [config[key] for key in stacks]
         lists = {key: value for key, value in config.items() if isinstance(value, list) and len(value) in counts and key not in asked}
         lists.update({key: value for key, value in config.items() if isinstance(value, dict) and key in self.known.made})
-        return {key: self._unique(value.values() if isinstance(value, dict) else value) for key, value in lists.items()}
+        return {key: "own" if isinstance(value, list) and has_own_numbers(value) else self._unique(value.values() if isinstance(value, dict) else value)
+                for key, value in lists.items()}
 
     @staticmethod
     def _unique(values):
