@@ -78,6 +78,12 @@ std::optional<NotRecorded> other_list(const Values& config, const Json& lists) {
     if (said->is_object()) {
       for (const auto& [layer, value] : said->members()) values.push_back(value);
     }
+    if (known.is_string()) {  // each layer's own number
+      std::vector<Json> own;
+      for (std::size_t i = 0; i < values.size(); ++i) own.emplace_back(i);
+      if (values != own) return NotRecorded{key, phrase("each layer's own number")};
+      continue;
+    }
     const bool same = std::all_of(values.begin(), values.end(), [&known = known](const Json& item) {
       return std::find(known.items().begin(), known.items().end(), item) != known.items().end();
     });

@@ -169,48 +169,69 @@ std::optional<Json> kinds_by_numbers(const Json& config, const Json& how) {
   return kinds;
 }
 
-// A list of layers' kinds as a config says it: by its key, by another name of it, as numbers, or as
-// a text.
-Json said_kinds(const Json& family, const Json& config, const std::string& key, const Json& how) {
-  std::vector<std::string> names{key};
+// The name that a key has in its part of the config: "layer_types" of "text_config.layer_types".
+std::string name_in_part(const std::string& key) { return key.substr(key.rfind('.') + 1); }
+
+// A list of layers' kinds as a config, or the part of it that has the key, says it: by its key, by
+// another name of it, as numbers, or as a text.
+Json said_kinds(const Json& family, const Json& part, const std::string& key, const Json& how) {
+  std::vector<std::string> names{name_in_part(key)};
   if (const Json* aliases = family.find("aliases")) {
     for (const auto& [alias, name] : aliases->members()) {
-      if (name.as_string() == key) names.push_back(alias);
+      if (name.as_string() == key) names.push_back(name_in_part(alias));
     }
   }
   for (const std::string& name : names) {
-    const Json* list = config.find(name);
+    const Json* list = part.find(name);
     if (list != nullptr && list->is_array()) return *list;
     const Json* between = how.find("between");
     if (list != nullptr && list->is_string() && between != nullptr) {
       return split(list->as_string(), between->as_string());
     }
   }
-  if (std::optional<Json> kinds = kinds_by_numbers(config, how)) return *std::move(kinds);
+  if (std::optional<Json> kinds = kinds_by_numbers(part, how)) return *std::move(kinds);
   const Json* letters = how.find("letters");
-  const Json* text = letters == nullptr ? nullptr : config.find(letters->as_string());
+  const Json* text = letters == nullptr ? nullptr : part.find(letters->as_string());
   if (text == nullptr || !text->is_string()) return {};
   Json kinds = Json::array();
   for (const char letter : text->as_string()) kinds.push_back(Json(std::string(1, letter)));
   return kinds;
 }
 
+void spell_out(const Json& family, const std::string& key, const Json& how, Json& part) {
+  Json kinds = said_kinds(family, part, key, how);
+  if (!kinds.is_array()) return;
+  for (Json& kind : kinds.items()) {
+    const Json* own = kind.is_string() ? how.find("words")->find(kind.as_string()) : nullptr;
+    if (own != nullptr) kind = *own;
+  }
+  if (const Json* count = how.find("count")) {
+    part[count->as_string()] = Json(static_cast<std::int64_t>(kinds.items().size()));
+  }
+  part[name_in_part(key)] = std::move(kinds);
+}
+
+// Parts by the names that the class has for them ("llm_config": "text_config").
+void name_parts(const Json& aliases, Json& config) {
+  for (const auto& [alias, name] : aliases.members()) {
+    const Json* part = config.find(alias);
+    const bool is_part = part != nullptr && part->is_object();
+    if (!is_part || config.find(name.as_string()) != nullptr) continue;
+    Json own = *part;
+    config[name.as_string()] = std::move(own);
+  }
+}
+
 }  // namespace
 
 Json spelled_out(const Json& family, Json config) {
+  if (const Json* aliases = family.find("aliases")) name_parts(*aliases, config);
   const Json* lists = family.find("spelling");
   if (lists == nullptr) return config;
   for (const auto& [key, how] : lists->members()) {
-    Json kinds = said_kinds(family, config, key, how);
-    if (!kinds.is_array()) continue;
-    for (Json& kind : kinds.items()) {
-      const Json* own = kind.is_string() ? how.find("words")->find(kind.as_string()) : nullptr;
-      if (own != nullptr) kind = *own;
-    }
-    if (const Json* count = how.find("count")) {
-      config[count->as_string()] = Json(static_cast<std::int64_t>(kinds.items().size()));
-    }
-    config[key] = std::move(kinds);
+    const std::size_t dot = key.find('.');
+    Json* part = dot == std::string::npos ? &config : config.find(key.substr(0, dot));
+    if (part != nullptr && part->is_object()) spell_out(family, key, how, *part);
   }
   return config;
 }

@@ -56,6 +56,8 @@ _NAMES = ("token_id", "token_index", "_name_or_path", "transformers_version", "a
           "initializer", "pretraining_tp", "keys_to_ignore", "tokenizer_class", "finetuning_task", "classifier", "suppress_tokens", "vocabulary_map", "num_beams", "max_length")
 # Sizes that a class can do without, where its config says null.
 _DISPENSABLE = ("q_lora_rank",)
+# Sizes that a class does without by default: a config that says one has modules besides.
+SPARE = ("density_router_hidden_size",)
 # Ways to do something that a config has a word for.
 _WAYS = {"topk_method": ("greedy", "group_limited_greedy")}
 # By model type, what released checkpoints have where the class's defaults are another class, each recorded by itself; ({},): the defaults alone.

@@ -14,9 +14,9 @@ import json
 import random
 import re
 
-from .config_keys import (BEFORE_5, LATENT_HEADS, LAYERS, POSITIONS, POWERS, RELEASED, ROPE, ROPE_SORTS, SIZES, WHOLE_BLOCKS, is_dropout, is_first, is_name, is_period, is_size, is_stack, is_window,
+from .config_keys import (BEFORE_5, LATENT_HEADS, LAYERS, POSITIONS, POWERS, RELEASED, ROPE, ROPE_SORTS, SIZES, SPARE, WHOLE_BLOCKS, is_dropout, is_first, is_name, is_period, is_size, is_stack, is_window,
                           is_wide, kinds_of_times, last, nested, others, repeated, sizes_of, switched, tokens_of, wide_sizes_of)
-from .family_layers import asked_list, by_keys, folded, holds, put_numbers_of_layers, running, told
+from .family_layers import asked_list, by_keys, folded, has_own_numbers, holds, put_numbers_of_layers, running, told
 from .formulas import Differs, Formulas
 from .loops import folded_loops
 from .merging import like, merged, numbers_of
@@ -75,7 +75,7 @@ class Class:
             raise Problem("a config with a number of layers", options.family, "")
         usual = self.flat(self.config({}))  # a part that is said has its class's defaults, another perhaps those of the whole
         self.defaults = {**self.released, **{key: value for key, value in usual.items() if not last(key).startswith("_") and not self._is_sum(key)}}
-        self.stacks = [key for key in self.defaults if is_stack(key, self.text) and key != self.layers_key]
+        self.stacks = [key for key in self.defaults if is_stack(key, self.text) and key != self.layers_key and self._is_free_count(key)]
         if options.class_name:
             self.layers_key, *self.stacks = filter(self._is_built, (self.layers_key, *self.stacks))
         self.few = self._few()
@@ -120,6 +120,10 @@ class Class:
             return self.config(values) is not None
         except Exception:
             return False
+
+    def _is_free_count(self, key):
+        """Whether the class has a config of another number of those layers: of a tower whose lists have one entry for each it has none."""
+        return any(self._is_config({key: count}) for count in (3, 2, 1) if count != self.defaults[key])
 
     def _is_sum(self, key):
         """Whether a key is the class's sum of the numbers of layers of two stacks, which no config says."""
@@ -231,8 +235,10 @@ class Class:
                 values.update({"%s.%s" % (key, name): inner for name, inner in value.items()})
             else:
                 values[key] = value
-        if isinstance(getattr(type(config), LAYERS[0], None), property):  # the length of a list
-            values[LAYERS[0]] = getattr(config, LAYERS[0])
+        texts = [(part + ".", text) for part in self.parts if (text := getattr(config, part, None)) is text_of(config)]
+        for part, own in [("", config), *texts]:
+            if isinstance(getattr(type(own), LAYERS[0], None), property):  # the length of a list
+                values[part + LAYERS[0]] = getattr(own, LAYERS[0])
         if (self.options.class_name or "").endswith("Classification"):
             values["num_labels"] = config.num_labels  # the length of a table of names
         return values
@@ -367,6 +373,23 @@ class Class:
             names = getattr(config, "attribute_map", None) or {}
             taken = dict(re.findall(r'kwargs\.(?:pop|get)\("(\w+)", *self\.(\w+)\)', inspect.getsource(type(config)))) if config is not None else {}
             found.update({part + alias: part + key for alias, key in {**names, **taken}.items() if part + key in self.defaults})
+        return {**found, **self._aliases_of_parts()}
+
+    def _aliases_of_parts(self):
+        """Other names under which configs of released checkpoints say a part."""
+        found = {}
+        for name in sorted(set(re.findall(r'"(\w+_config)"', inspect.getsource(self.config_class))) - {*self.parts, *self.defaults}):
+            for part in self.parts:
+                sizes = [key for key, value in self.defaults.items() if key.startswith(part + ".") and is_size(key, value) and value > 0 and key not in self.made]
+                inner = {"model_type": self.defaults[part + ".model_type"]} if part + ".model_type" in self.defaults else {}
+                for key in sizes:
+                    try:
+                        made = self.flat(self.config_class(**{name: {**inner, last(key): 2 * self.defaults[key]}}))
+                    except Exception:  # sizes that must be as others
+                        continue
+                    if made.get(key) == 2 * self.defaults[key]:
+                        found[name] = part
+                    break
         return found
 
     def _attentions(self):
@@ -503,7 +526,7 @@ class Class:
             return self.error(dict(values, **{key: values[key] + 1}), set(values) - self.made) is None
 
         asked = set(self.follows) - {self.layers_key, *self.stacks} - self.made
-        return {key: self.follows[key] for key in asked if not runs(key) and self.follows[key] not in asked} | self._said_twice()
+        return {key: self.follows[key] for key in asked if not runs(key) and self.follows[key] not in asked} | self._said_twice() | self._agreeing()
 
     def _said_twice(self):
         """Sizes of a config of several that its text says, too, and that must be the same in both for the class to run."""
@@ -514,6 +537,18 @@ class Class:
 
         twice = {key: self.text + key for key, value in self.defaults.items() if self.text and "." not in key and is_size(key, value) and value == self.defaults.get(self.text + key)}
         return {key: other for key, other in twice.items() if key not in self.made and not runs(key) and runs(key, other)}
+
+    def _agreeing(self):
+        """Sizes of parts that are not the text's and must be as another size for the class to have a config: what an adapter gives is as wide as the text."""
+        def agree(*keys):
+            return self._is_config({key: 2 * self.defaults[key] for key in keys})
+
+        sizes, found = {key: value for key, value in self.defaults.items() if is_size(key, value) and value > 0 and key not in self.made}, {}
+        for key in sorted(key for key in sizes if self.text and "." in key and not key.startswith(self.text)):
+            others = [other for other, value in sizes.items() if value == sizes[key] and other != key and other not in found] if not agree(key) else ()
+            if other := next((other for other in others if not agree(other) and agree(key, other)), None):
+                found[key] = other
+        return found
 
     def _turned(self):
         """What the class makes of another size of what is turned of a head: {key: the values at two sizes}; nothing where it makes no config of it."""
@@ -705,7 +740,7 @@ class Variant:
         if is_dropout(key, value):
             return (value or 0.1,)  # what drops nothing is no operation
         sizes = POWERS if key in self.known.powers else None if "multiple_of" in key else wide_sizes_of(key, value)
-        if value is None and (last(key) == "head_dim" or last(key) not in ROPE):
+        if value is None and last(key) not in (*ROPE, *SPARE):
             return sizes
         if not is_size(key, value):
             return None
@@ -1121,7 +1156,8 @@ class Variant:
         counts = [config[key] for key in stacks]
         lists = {key: value for key, value in config.items() if isinstance(value, list) and len(value) in counts and key not in asked}
         lists.update({key: value for key, value in config.items() if isinstance(value, dict) and key in self.known.made})
-        return {key: self._unique(value.values() if isinstance(value, dict) else value) for key, value in lists.items()}
+        return {key: "own" if isinstance(value, list) and has_own_numbers(value) else self._unique(value.values() if isinstance(value, dict) else value)
+                for key, value in lists.items()}
 
     @staticmethod
     def _unique(values):

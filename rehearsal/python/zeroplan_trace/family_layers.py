@@ -151,7 +151,7 @@ def _facts(config, base, count):
     """What a config says of each layer: in its lists, by a number of layers that come first ("<key"; "<1": the first one, ">1": the last), by a
     period ("%key": its last, "^key": its first), by whether it is the last of its value in a list ("$key"), by what a list says of the next layer ("+key"; "": none),
     by whether a list has its number ("@key")."""
-    facts = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == count}
+    facts = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == count and not has_own_numbers(value)}
     for key in list(facts):
         facts["$" + key] = [value not in facts[key][i + 1:] for i, value in enumerate(facts[key])]
         facts["+" + key] = [*facts[key][1:], ""]
@@ -165,6 +165,11 @@ def _facts(config, base, count):
             facts["@" + key] = [i in config[key] for i in range(count)]
     facts["<1"], facts[">1"] = [i == 0 for i in range(count)], [i == count - 1 for i in range(count)]
     return facts
+
+
+def has_own_numbers(value):
+    """Whether a list says each layer's own number, which tells no layer's kind."""
+    return len(value) > 2 and value == list(range(len(value)))
 
 
 def _has_numbers(value):

@@ -117,7 +117,7 @@ def from_transformers(name, options):
 
 
 # Kinds of layers whose cache is more than keys and values.
-_WITH_STATES = {"linear_attention", "hybrid", "hybrid_sliding", "deepseek_sparse_attention", "qwen_sparse_attention", "compressed_sparse_attention",
+_WITH_STATES = {"linear_attention", "hybrid", "hybrid_sliding", "deepseek_sparse_attention", "indexed_attention", "qwen_sparse_attention", "compressed_sparse_attention",
                 "heavily_compressed_attention"}
 
 

@@ -5,12 +5,14 @@ import inspect
 import re
 import string
 
+from .config_keys import last
+
 _LAYERS = 4
 _BETWEEN = "|"
 
 
 def spellings(known):
-    """Of each list of kinds, by its key: what words stand for which kind, which key has the text of letters, which key is the list's length; or what stands between
+    """Of each list of kinds, by its key: what words stand for which kind, which key has the text of letters, which key is the list's length, both of the same part; or what stands between
 the values of a list that is one text."""
     usual = known.flat(known.config({known.layers_key: _LAYERS}))
     found = {}
@@ -26,8 +28,8 @@ the values of a list that is one text."""
             row["words"].update(kinds_of)
         for first in _first(known, key):
             row.update(first=first, layers=known.layers_key)
-        if _is_counted(known):
-            row["count"] = known.layers_key
+        if key.startswith(known.text) and _is_counted(known):
+            row["count"] = last(known.layers_key)
         if row != {"words": {}}:
             found[key] = row
     for key in usual:
@@ -44,8 +46,13 @@ def _is_separated(known, key):
         return False
 
 
+def _of_text(known):
+    """The class of the config that has the text's keys."""
+    return type(getattr(known.config({}), known.text[:-1])) if known.text else known.config_class
+
+
 def _is_counted(known):
-    return isinstance(getattr(known.config_class, known.layers_key, None), property)
+    return isinstance(getattr(_of_text(known), last(known.layers_key), None), property)
 
 
 def _kind(known, key, said):
@@ -87,7 +94,8 @@ def _first(known, key):
 
 
 def _letters(known, key):
-    for text in re.findall(r'"(\w+)" in kwargs', inspect.getsource(known.config_class)):
-        kinds = {letter: _kind(known, key, {text: letter * _LAYERS}) for letter in string.ascii_letters + string.punctuation}
+    part = key[:-len(last(key))]
+    for text in re.findall(r'"(\w+)" in kwargs', inspect.getsource(_of_text(known))) if part == known.text else ():
+        kinds = {letter: _kind(known, key, {part + text: letter * _LAYERS}) for letter in string.ascii_letters + string.punctuation}
         if len(set(kinds.values()) - {None}) > 1:  # a key that is none of letters changes nothing
             yield text, {letter: kind for letter, kind in kinds.items() if kind is not None}

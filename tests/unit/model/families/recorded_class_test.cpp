@@ -306,6 +306,30 @@ TEST_CASE("a config of several gives the sizes of each, and towers their layers"
   CHECK(asked(R"({"text_config": {"model_type": "u"}})").key == "text_config/model_type");
 }
 
+TEST_CASE("a part of a config may have another name, and say the kinds of its layers as a text") {
+  Json family = family_of_parts();
+  family["aliases"]["llm_config"] = Json("text_config");
+  family["spelling"] = json(
+      R"({"text_config.kinds": {"words": {"M": "mixer"}, "letters": "pattern", "count": "depth"}})");
+  const auto found =
+      read_recorded(family,
+                    "test",
+                    json(R"({"llm_config": {"pattern": "MMM", "wide": 16, "heads": 4}})"),
+                    {});
+  REQUIRE(found.document);
+  CHECK(found.document->find("modules")->items().back().find("name")->as_string() == "text.2");
+}
+
+TEST_CASE("a list may say each layer's own number, of however many layers") {
+  Json said = family();
+  said["documents"].items().front()["lists"] = json(R"({"sources": "own"})");
+  const auto asked = [&](const std::string& config) {
+    return read_recorded(said, "test", json(config), ModelUse{.sequence_length = 99});
+  };
+  CHECK(asked(R"({"kv": 2, "depth": 4, "sources": [0, 1, 2, 3]})").document);
+  CHECK(asked(R"({"kv": 2, "depth": 4, "sources": [0, 1, 2, 2]})").key == "sources");
+}
+
 TEST_CASE("an encoder and a decoder have layers of their own, and a key may follow another") {
   const Json family = parse_family(R"({
     "schema": "zeroplan.family/1", "model_type": "toy", "class": "ToyForConditionalGeneration", "attention": "sdpa",
