@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/json.hpp"
+#include "model/hardware/known_hardware.hpp"
 #include "model/plan/plan.hpp"
 #include "model/plan/scenario_reader.hpp"
 #include "tests/catch.hpp"
@@ -39,6 +40,23 @@ TEST_CASE("what nobody states is the newest set that has the GPU and the model")
   CHECK(releases_of(plan_of("qwen3-8b", "8xV100-32G")) == "0.19.6 2.7.1 5.17.0");
   CHECK(releases_of(plan_of("chatglm2-6b", "8xA100-80G")) == "0.16.4 2.6.0 4.50.3");
   CHECK(releases_of(plan_of("baichuan2-7b", "8xA100-80G")) == "0.19.6 2.11.0 5.17.0");
+}
+
+TEST_CASE("a class goes with releases that know it and that it does not stop under") {
+  Model model;
+  model.model_type = "exaone";
+  CHECK(to_string(software_for(model, nullptr, {}).transformers) == "5.24.0");
+  model.model_type = "llama4";
+  CHECK(to_string(software_for(model, nullptr, {}).transformers) == "5.17.0");
+  const auto under = [&](const char* transformers) {
+    return software_conflicts(
+        model,
+        gpu_of_key("a100_sxm_80gb"),
+        {parse_version("0.19.6"), *parse_version("2.11.0"), *parse_version(transformers)});
+  };
+  CHECK(under("5.23.0").empty());
+  REQUIRE(under("5.24.0").size() == 1);
+  CHECK(under("5.24.0").front().english().find("reads image_outputs") != std::string::npos);
 }
 
 TEST_CASE("a stated release takes the others of a set that is not newer with it") {
