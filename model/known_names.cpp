@@ -28,12 +28,11 @@ constexpr std::array kModels = {
         "encoder give the path of its own config.json"},
     KnownNames{"clip|stablediffusion|sdxl|flux|wav2vec", "only language models are modelled"},
     KnownNames{
-        "whisper|kimik2|kimilinear|deepseekv32|deepseekmoe|minicpm|gemma3n|gemma4|qwen3next|qwen35|"
-        "qwen3.5|"
-        "qwenvl|qwen2vl|qwen25vl|qwen3vl|internvl|llava|glm4v|phi3vision|pixtral|molmo|"
-        "llama3211bvision|llama3290bvision|mamba|falconmamba|rwkv|nemotron|jamba|zamba|"
-        "recurrentgemma|dbrx|olmoe|olmo3|phi35moe|grok|arctic|minimax|bailing|ling|glm45|glm46|"
-        "internlm3|commandrplus|commanda|stablelm|codegen|exaone|solar|orion",
+        "kimilinear|deepseekmoe|minicpm|gemma3n|gemma4|qwenvl|internvl|llava|glm4v|glm41v|glm45v|"
+        "glm46v|phi3vision|pixtral|molmo|mamba|falconmamba|rwkv|nemotron|jamba|zamba|"
+        "recurrentgemma|"
+        "grok|arctic|minimax|bailing|ling|internlm3|commandrplus|commanda|stablelm|codegen|exaone|"
+        "solar|orion",
         "no config.json of it is built in: give the path of its own; a class that is not known "
         "here "
         "is asked where python3 has transformers"},

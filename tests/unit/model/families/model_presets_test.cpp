@@ -150,7 +150,25 @@ TEST_CASE("names as people type them find the model of the same tensors") {
            {"facebook/bart-large-cnn", "bart-large-cnn"},
            {"facebook/nllb-200-distilled-600M", "nllb-200-distilled-600m"},
            {"openai/whisper-large-v3-turbo", "whisper-large-v3-turbo"},
-           {"openai/gpt-oss-safeguard-20b", "gpt-oss-20b"}}) {
+           {"openai/gpt-oss-safeguard-20b", "gpt-oss-20b"},
+           {"swiss-ai/Apertus-8B-Instruct-2509", "apertus-8b"},
+           {"tiiuae/Falcon3-10B-Instruct", "falcon3-10b"},
+           {"tiiuae/Falcon-H1-7B-Instruct", "falcon-h1-7b"},
+           {"tencent/Hunyuan-7B-Instruct", "hunyuan-7b"},
+           {"LiquidAI/LFM2-8B-A1B", "lfm2-8b-a1b"},
+           {"baidu/ERNIE-4.5-21B-A3B-PT", "ernie-4.5-21b-a3b"},
+           {"moonshotai/Moonlight-16B-A3B-Instruct", "moonlight-16b-a3b"},
+           {"microsoft/Phi-3.5-MoE-instruct", "phi-3.5-moe"},
+           {"google/gemma-4-31B-it", "gemma-4-31b"},
+           {"meta-llama/Llama-3.2-11B-Vision-Instruct", "llama-3.2-11b-vision"},
+           {"mistralai/Voxtral-Mini-3B-2507", "voxtral-mini-3b"},
+           {"mistralai/Ministral-3-8B-Instruct-2512", "ministral-3-8b"},
+           {"HuggingFaceTB/SmolVLM2-500M-Video-Instruct", "smolvlm2-500m"},
+           {"OpenGVLab/InternVL3-8B-hf", "internvl3-8b"},
+           {"bigcode/starcoderbase-1b", "starcoderbase-1b"},
+           {"facebook/esm2_t33_650M_UR50D", "esm2-650m"},
+           {"Helsinki-NLP/opus-mt-fr-en", "opus-mt-en-fr"},
+           {"intfloat/e5-mistral-7b-instruct", "mistral-7b-v0.1"}}) {
     INFO(typed);
     CHECK(model_from_name(typed).name == preset);
   }
