@@ -177,11 +177,12 @@ Tensor linear(Tape& t, const Tensor& input, const Tensor& matrix, const Tensor& 
   if (x.shape().rank() == 2) {
     return bias.defined() ? addmm(t, bias, x, transposed) : mm(t, x, transposed);
   }
-  ZP_CHECK(x.shape().rank() == 3, "linear: two or three dimensions expected");
+  ZP_CHECK(x.shape().rank() > 2, "linear: two dimensions or more expected");
   // Linear.cpp _flatten_nd_linear; LinearAlgebra.cpp should_fold.
-  const Tensor rows = reshape(t, x, Shape{x.size(0) * x.size(1), x.size(2)});
+  const std::int64_t inner = x.size(-1);
+  const Tensor rows = reshape(t, x, Shape{x.numel().count() / inner, inner});
   const Tensor out = bias.defined() ? addmm(t, bias, rows, transposed) : mm(t, rows, transposed);
-  return view(t, out, Shape{x.size(0), x.size(1), out_features});
+  return view(t, out, x.shape().with_size(-1, out_features).as_contiguous());
 }
 
 Tensor zero3_linear(Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias) {

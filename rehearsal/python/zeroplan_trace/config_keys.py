@@ -242,8 +242,8 @@ def switched(key, value, fixed):
     if isinstance(fixed, bool):
         return [not fixed]
     dispensable = key in _DISPENSABLE or is_window(key) and "." in key
-    if dispensable and is_size(key, value) and value > 0:
-        return [None]
+    if key in _DISPENSABLE and value is None or dispensable and is_size(key, value) and value > 0:
+        return [None]  # also where it is so by default: small configs have a size of it
     return [way for way in _WAYS.get(key, ()) if way != value]
 
 
