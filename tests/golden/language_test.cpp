@@ -229,6 +229,7 @@ const std::set<std::string>& names() {
       "help",
       "models",
       "knobs",
+      "dbrx",  // a model
       // of trainers, tools and placements, as they are typed
       "sft",
       "dpo",
