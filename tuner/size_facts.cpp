@@ -137,6 +137,25 @@ std::optional<std::int64_t> oddness(std::int64_t tokens) {
   return odd;
 }
 
+// Of the models with a vocabulary the first of the series that has the most of them.
+const KnownShape& best_known(std::int64_t vocabulary) {
+  const auto series_of = [](const KnownShape& shape) {
+    return std::string_view(shape.name).substr(0, shape.name.find_last_of('-'));
+  };
+  const KnownShape* best = nullptr;
+  std::int64_t most = 0;
+  for (const KnownShape& one : known_shapes()) {
+    if (one.vocabulary != vocabulary) continue;
+    const auto alike =
+        std::count_if(known_shapes().begin(), known_shapes().end(), [&](const KnownShape& other) {
+          return other.vocabulary == vocabulary && series_of(other) == series_of(one);
+        });
+    if (alike > most) best = &one;
+    most = std::max<std::int64_t>(most, alike);
+  }
+  return *best;
+}
+
 }  // namespace
 
 std::vector<SizeFact> vocabulary_facts(const RunSize& run, const SizeQuestion& question) {
@@ -166,7 +185,7 @@ std::vector<SizeFact> vocabulary_facts(const RunSize& run, const SizeQuestion& q
       Phrase what = phrase("logits of {} tokens in {}, with the vocabulary of {}",
                            grouped(tokens),
                            width.name,
-                           shape.name);
+                           best_known(shape.vocabulary).name);
       found.emplace_back(std::pair(*odd, -models),
                          SizeFact{std::move(what),
                                   grouped(tokens) + " x " + grouped(shape.vocabulary) + " x " +
