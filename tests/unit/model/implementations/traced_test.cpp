@@ -27,11 +27,12 @@ Model traced(const std::string& name) {
   return read_model(document_of(name), name + ".graph.json");
 }
 
+// As in the release that it was traced with.
 Model described(const std::string& name, ExpertLayout experts = ExpertLayout::modules) {
   return read_model(read_json_file(kFolder + name + ".config.json").root,
                     name + ".config.json",
                     "",
-                    {.experts = experts});
+                    {.experts = experts, .transformers = Version{5, 17, 0}});
 }
 
 GraphOptions options_of(std::int64_t batch, std::int64_t sequence) {
