@@ -311,11 +311,8 @@ TEST_CASE("a part of a config may have another name, and say the kinds of its la
   family["aliases"]["llm_config"] = Json("text_config");
   family["spelling"] = json(
       R"({"text_config.kinds": {"words": {"M": "mixer"}, "letters": "pattern", "count": "depth"}})");
-  const auto found =
-      read_recorded(family,
-                    "test",
-                    json(R"({"llm_config": {"pattern": "MMM", "wide": 16, "heads": 4}})"),
-                    {});
+  const auto found = read_recorded(
+      family, "test", json(R"({"llm_config": {"pattern": "MMM", "wide": 16, "heads": 4}})"), {});
   REQUIRE(found.document);
   CHECK(found.document->find("modules")->items().back().find("name")->as_string() == "text.2");
 }
