@@ -137,7 +137,7 @@ std::optional<std::int64_t> oddness(std::int64_t tokens) {
   return odd;
 }
 
-// Of the models with a vocabulary the first of the series that has the most of them.
+// The model that a vocabulary is named by: the first of the series with most models that have it.
 const KnownShape& best_known(std::int64_t vocabulary) {
   const auto series_of = [](const KnownShape& shape) {
     return std::string_view(shape.name).substr(0, shape.name.find_last_of('-'));

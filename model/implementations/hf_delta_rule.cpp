@@ -308,7 +308,7 @@ Tensor fla_local_cumsum(Tape& t, const Tensor& decay) {
   return out;
 }
 
-// Of gradients for each head of values those of the queries' or keys' heads that serve them:
+// The gradients of queries or keys, summed over the heads of values that share a head of theirs:
 // x.view(b, s, heads, served, d).sum(3).
 Tensor fla_served_sum(Tape& t, Tensor x, const Tensor& of) {
   if (x.size(2) == of.size(2)) return x;

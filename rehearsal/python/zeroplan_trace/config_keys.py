@@ -56,7 +56,7 @@ _NAMES = ("token_id", "token_index", "_name_or_path", "transformers_version", "a
           "initializer", "pretraining_tp", "keys_to_ignore", "tokenizer_class", "finetuning_task", "classifier", "suppress_tokens", "vocabulary_map", "num_beams", "max_length")
 # Sizes that a class can do without, where its config says null.
 _DISPENSABLE = ("q_lora_rank",)
-# Sizes that a class does without by default: a config that says one has modules besides.
+# Sizes that are null in a class's default config; a class builds further modules only where a config gives one, and is recorded without them.
 SPARE = ("density_router_hidden_size",)
 # Ways to do something that a config has a word for.
 _WAYS = {"topk_method": ("greedy", "group_limited_greedy")}

@@ -82,7 +82,7 @@ TEST_CASE(
     const BlockMemory before = summarize(recorded(question, 16));
     question.repeated = false;
     const BlockMemory within = summarize(recorded(question, 16));
-    // What fla keeps of queries and keys, which are halves here, with the reciprocals of their
+    // fla keeps half as many heads of queries and of keys, each with the reciprocals of their
     // lengths.
     const Bytes less = by == LinearAttention::fla ? keys + keys * 2 / kDim : Bytes::zero();
     CHECK(within.saved == before.saved - less);
