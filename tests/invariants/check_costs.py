@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Any question answers in 5 s of CPU and 500 MB: check_costs.py PROGRAM [--full] [--only WORD]
 
+Seconds are those of a free core of an ordinary machine: a piece of work is timed beside each question, and a machine that takes longer for
+it may take longer for the question, too.
+
 The longest sequences, the largest accumulations and the most GPUs, for one model of each kind of work, under every
 engine and trainer; `simulate`, `fit` and the commands that answer without a search. Searches (tune, report) have their
 --time-limit. Memory that an answer needs less of, and time on an idle machine, are benchmarks' (docs/benchmarks.md):
@@ -12,13 +15,16 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from asking import Program, Report  # noqa: E402
 
-# 5 s on a free core; beside other tests a core of two does two thirds.
+# Of an ordinary core; beside other tests the two halves of one take half as long again.
 SECONDS, MEGABYTES = 7.5, 500.0
+# Of _work() on an ordinary core: Xeon of 2.0 GHz, Python 3.11, beside other work.
+SECONDS_OF_WORK = 0.065
 # A class each of what grows: linear attention, windows, experts, encoders, many layers, latent attention.
 MODELS = ("gpt2", "llama-3.2-1b", "qwen3.5-0.8b", "qwen3-next-80b-a3b", "gemma-3-1b", "mixtral-8x7b", "t5-11b",
           "bert-large-uncased", "llama-3.1-405b", "deepseek-v3", "bloom-176b", "1000B")
@@ -57,6 +63,29 @@ def questions():
         yield ["simulate", model, CLUSTERS[0], "--memory-snapshot", "snapshot.pickle", "--seq", "65536"]
 
 
+def _work():
+    """Seconds of CPU of a piece of work that is always the same; the least of three."""
+    def once():
+        begin, total = time.process_time(), 0
+        for i in range(1000000):
+            total += i
+        return time.process_time() - begin
+
+    return min(once() for _ in range(3))
+
+
+def answer(program, words, folder):
+    """How the question ended, and its CPU in seconds of an ordinary core. What takes too long is asked again: another program may have begun beside it."""
+    tried = []
+    while not tried or len(tried) < 3 and min(tried)[0] > SECONDS:
+        before = _work()
+        done = program.run(words, folder, seconds=60)
+        slower = max(before, _work(), SECONDS_OF_WORK) / SECONDS_OF_WORK
+        tried.append((done.cpu / slower, len(tried), done))
+    seconds, _, done = min(tried)
+    return done, seconds
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
@@ -71,10 +100,10 @@ def main():
     most = {"cpu": (0.0, ""), "memory": (0.0, "")}
     try:
         for words in chosen:
-            done = program.run(words, folder, seconds=20)
+            done, seconds = answer(program, words, folder)
             said = " ".join(words)
             report.asked += 1
-            for what, value, limit in (("cpu", done.cpu, SECONDS), ("memory", done.memory, MEGABYTES)):
+            for what, value, limit in (("cpu", seconds, SECONDS), ("memory", done.memory, MEGABYTES)):
                 most[what] = max(most[what], (value, said))
                 if value > limit:
                     report.fail(what, f"{said}: {value:.1f} {'s' if what == 'cpu' else 'MB'}")
