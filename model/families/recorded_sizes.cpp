@@ -282,7 +282,7 @@ const Json* RecordedValues::find(std::string_view key) const {
   // the checkpoint has (modeling_utils.py tie_weights of 5.17), whatever the default of the whole.
   const bool ties = !text_.empty() && key == "tie_word_embeddings";
   const Json* of_text_alone = ties ? find(of_text(key)) : nullptr;
-  return of_text_alone != nullptr ? of_text_alone : usual;
+  return of_text_alone != nullptr && !of_text_alone->is_null() ? of_text_alone : usual;
 }
 
 const Json* RecordedValues::resolved(const Json* value) const {

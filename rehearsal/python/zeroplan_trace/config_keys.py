@@ -86,6 +86,7 @@ RELEASED = {
     "esm": ({"vocab_size": 33, "mask_token_id": 32, "pad_token_id": 1, "position_embedding_type": "rotary", "token_dropout": True,  # ESM-2
              "emb_layer_norm_before": False, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},),
     "glm_moe_dsa": ({}, {"indexer_types": ("full", "full", "shared", "shared")}),  # GLM-5, 5.1; 5.2
+    "glm_ocr": ({"text_config.head_dim": 128, "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [16, 24, 24]}},),
     "glm4v_moe": ({"text_config.head_dim": 128},),
     "hunyuan_vl": ({"text_config.head_dim": 128, "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [16, 16, 16, 16]}},),
     "olmo_hybrid": ({"layer_types": ("linear_attention", "linear_attention", "linear_attention", "full_attention")},),
@@ -116,7 +117,9 @@ RELEASED = {
         {"layer_types": ("full_attention",), "position_embedding_type": "rope", "num_local_experts": 0}),
     "instructblip": ({"image_token_index": 32000, _TEXT: "llama"},),  # vicuna
     "instructblipvideo": ({"video_token_index": 32000, _TEXT: "llama"},),
-    "internvl": ({}, *({_TEXT: kind} for kind in ("llama", "qwen3", "qwen3_moe", "gpt_oss"))),  # InternVL 2.5, 3.5
+    "internvl": (  # with the tower of 0.3 B, with that of 6 B
+        {}, *({_TEXT: kind, "vision_config.attention_bias": True} for kind in ("llama", "qwen3", "qwen3_moe", "gpt_oss")),
+        *({_TEXT: kind, "vision_config.use_qk_norm": True, "vision_config.norm_type": "rms_norm"} for kind in ("qwen2", "qwen3", "qwen3_moe"))),
     "longformer": ({"attention_window": (512,), "max_position_embeddings": 4098},),
     "lfm2": ({"layer_types": _CONVOLUTIONS},),
     "lfm2_moe": ({"layer_types": _CONVOLUTIONS},),
@@ -135,6 +138,7 @@ RELEASED = {
     "mllama": ({"text_config.cross_attention_layers": [1]},),
     "nemotron_h": (  # Nano, Super
         {"layers_block_type": _WITH_STATES}, {"layers_block_type": _WITH_STATES, "moe_latent_size": 1024}),
+    "nemotron_h_omni": ({"text_config.layers_block_type": _WITH_STATES, "vision_config.video_temporal_patch_size": 2},),
     "phi": ({}, {"partial_rotary_factor": 0.4, "hidden_size": 2560, "num_attention_heads": 32}),  # 1.5; 2
     "paligemma": ({}, {_TEXT: "gemma2"}),  # PaliGemma 2
 }

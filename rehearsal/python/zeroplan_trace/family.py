@@ -1,46 +1,34 @@
 """zeroplan.family/1: what a class's documents have in common, with sizes as formulas over the keys of its config.
 
-The class is traced at a small config, at that config with one key changed, for each key, and at some with all changed. A key
-that changes nothing is free, one that changes numbers is a symbol, one that changes more is fixed to the value that was recorded.
-A size that is no sum of products of symbols is a Problem, never an approximation.
+The class is traced at a small config, at that config with one key changed, for each key, and at some with all changed.
 """
 
 import ast
-import collections
 import copy
+import functools
 import inspect
 import itertools
 import json
-import random
+import os
 import re
+import sys
 
-from .config_keys import (BEFORE_5, LATENT_HEADS, LAYERS, POSITIONS, POWERS, RELEASED, ROPE, ROPE_SORTS, SIZES, SPARE, WHOLE_BLOCKS, is_dropout, is_first, is_name, is_period, is_size, is_stack, is_window,
-                          is_wide, kinds_of_times, last, nested, others, repeated, sizes_of, switched, tokens_of, wide_sizes_of)
-from .family_layers import asked_list, by_keys, folded, has_own_numbers, holds, put_numbers_of_layers, running, told
-from .formulas import Differs, Formulas
+from .config_keys import (BEFORE_5, LATENT_HEADS, LAYERS, RELEASED, SIZES, WHOLE_BLOCKS, is_name, is_size, is_stack, is_window, kinds_of_times, last, nested, others,
+                          repeated, sizes_of, switched, tokens_of)
 from .loops import folded_loops
-from .merging import like, merged, numbers_of
 from .models import text_of
+from .pools import beside, pooled
 from .problem import Problem
 from .spelling import spellings
+from .variant import BATCHES, TooFewLayers, Variant
 
-_BATCHES, _SEQUENCES = (2, 3, 5), (128, 256, 512)
-_JOINT_TRIES = 96
-
-
-class TooFewLayers(Problem):
-    """Twice as many layers have other kinds than these, or follow another rule."""
+_SEQUENCES = (128, 256, 512)
 
 
-class Sample:
-    """A config and the numbers of the class's document at it; `changed`: the one key in which it is not the first."""
-
-    def __init__(self, values, changed, numbers):
-        self.values, self.changed, self.numbers = values, changed, numbers
-
-
-# A variant's document with formulas, that at its base, the base, the sample in which all keys have other values, and what the keys are.
-Whole = collections.namedtuple("Whole", "document first base joint roles symbols more rope")
+def _left_out(error, *document):
+    """Says which document a class lacks, and why, to those who record."""
+    if os.environ.get("ZEROPLAN_TRACE_DEBUG"):
+        print("left out:", *document, "(%s: %s)" % (type(error).__name__, str(error)[:200]), file=sys.stderr)
 
 
 class Class:
@@ -96,6 +84,7 @@ class Class:
         self.makes_head_dim, self.reads_head_dim = self._makes_head_dim(), self._reads_head_dim()
         self.wholes = {}  # a variant without its ties -> Whole
         self.roles = {}  # key -> "free", "symbol" or "fixed": the same in every document
+        self.known_roles, self.known_formulas, self.ropes = {}, set(), {}  # of every document so far: what the next most likely has, too
         self.small = {}  # key -> the size that a document's config has where not all can be small
         self.kept = self._share_of_head()  # keys that are recorded at the class's own value alone
         self.alike = {}  # key -> the other of a pair of sizes whose being equal decides which modules there are
@@ -262,17 +251,17 @@ class Class:
         made._has_own_head = said.get("tie_word_embeddings") is False and made.tie_word_embeddings
         return made
 
-    def of(self, values, said, like=None, at=0):
-        """(document, shapes, config) at those of `values` that are in `said`; `like`, `at`: as in document_and_shapes."""
+    def of(self, values, said, like=None, at=0, points=None):
+        """(document, shapes, config) at those of `values` that are in `said`; `like`, `at`: as in document_and_shapes; `points`: batches and sequences."""
         from .document import document_and_shapes
 
-        traced = self._traced(values, said)
+        traced, (batches, sequences) = self._traced(values, said), points or (BATCHES, self.sequences)
         try:
-            document, shapes = document_and_shapes(traced, self.options, _BATCHES, self.sequences, like, at)
+            document, shapes = document_and_shapes(traced, self.options, batches, sequences, like, at)
         except Problem:
             if like is None or not self.loops:  # in which another number of passes has other tensors
                 raise
-            document, shapes = document_and_shapes(traced, self.options, _BATCHES, self.sequences)
+            document, shapes = document_and_shapes(traced, self.options, batches, sequences)
         run = tuple(call["prefix"] for call in document["calls"] if call["prefix"])
         for row in document["modules"] if self.parts else ():
             if "parameters" not in row and "act" in last(row["name"]) and not row["name"].startswith(run):
@@ -281,13 +270,17 @@ class Class:
         self.loops = self.loops or once is not document
         return once, shapes, traced.config
 
+    def point(self):
+        """A batch and a sequence of which one run tells what does not hang on them."""
+        return BATCHES[:1], self.sequences[-1:]
+
     def error(self, values, said):
         """Why the class does not run with those values; None: it does."""
         from .passes import record
 
         try:
             traced = self._traced(values, said)
-            record(traced.model.train(), traced.inputs_of(_BATCHES[0], self.sequences[0]), None)
+            record(traced.model.train(), traced.inputs_of(BATCHES[0], self.sequences[0]), None)
         except Exception as error:
             return error
 
@@ -316,8 +309,8 @@ class Class:
         for attention in more:
             try:
                 rows += self._rows(attention, 1)
-            except Exception:  # a class need not run what it says that it supports
-                continue
+            except Exception as error:  # a class need not run what it says that it supports
+                _left_out(error, attention)
         first = rows[0]["graph"]
         own = self.options.class_name or getattr(self.config_class(), "is_encoder_decoder", False)  # whose head is not in the place of the usual one
         scores = None if own else class_that_scores(type(self.config_class()))
@@ -426,16 +419,17 @@ class Class:
         for grouped in (True, False) if self.kv_key else (False,):
             try:
                 rows += [Variant(self, grouped, tied, long, {}, alike).row() for alike in self._ways_alike() for tied in self.ties for long in self._lengths()]
-            except Exception:  # latent attention has no heads that share keys
+            except Exception as error:  # latent attention has no heads that share keys
                 if grouped == self.grouped:
                     raise
+                _left_out(error, attention, "heads that share keys" if grouped else "as many keys as heads")
         return rows + self._switched(rows[0]["fixed"], switches)
 
     def _reads_groups(self):
         """Whether it matters how many heads share keys."""
         try:
             first = Variant(self, True, self.ties[0], False, {})
-            documents = [self.of(dict(first.base, **{self.kv_key: count}), first.said)[0] for count in (1, first.base[self.heads_key])]
+            documents = [self.of(dict(first.base, **{self.kv_key: count}), first.said, points=self.point())[0] for count in (1, first.base[self.heads_key])]
         except Exception:
             return True
         return documents[0] != documents[1]
@@ -443,8 +437,8 @@ class Class:
     def _windows(self):
         """The windows on whose two sides the class does something else; all of them where it does not run with its own sizes."""
         def document(longer):
-            values = {key: 61 // tokens_of(key, first.base) if key == longer else 4099 for key in self.all_windows}
-            return self.of(dict(first.base, **values), first.said)[0]
+            values = {key: self.size_of_window(key, key == longer, first.base) for key in self.all_windows}
+            return self.of(dict(first.base, **values), first.said, points=self.point())[0]
 
         self.windows = self.all_windows
         if not self.all_windows:
@@ -455,6 +449,11 @@ class Class:
             return [key for key in self.all_windows if document(key) != within]
         except Exception:
             return self.all_windows
+
+    def size_of_window(self, key, longer, values):
+        """A window within which the sequences are, or longer ones are not; a multiple of what it must be one of."""
+        sizes = [size // tokens_of(key, values) for size in (61, 48)] if longer else (4099, 4096)
+        return next((size for size in sizes if self._is_config({key: size})), sizes[0])
 
     def usually_alike(self):
         """The sizes that decide by being alike, which are by the class's defaults."""
@@ -485,8 +484,8 @@ class Class:
                 try:
                     rows += [Variant(self, grouped, tied, long, dict(chosen)).row()
                              for grouped in sorted(groups) for tied in ties for long in self._lengths(dict(chosen))]
-                except Exception:  # a class need not have every pair
-                    continue
+                except Exception as error:  # a class need not have every pair
+                    _left_out(error, self.options.attention, dict(chosen))
         self.kept, self.width_of_heads = own
         return rows
 
@@ -509,10 +508,7 @@ class Class:
         """Keys that take another key's value where a config does not say them; each with the other."""
         found = {}
         for other in [key for key, value in self.defaults.items() if is_size(key, value)]:
-            try:
-                changed = self.flat(self.config({other: 2 * self.defaults[other]}))
-            except Exception:
-                continue
+            changed = self._with_doubled(other) or {}
             if other not in changed:  # it is kept in a config that is made of it
                 continue
             own = [key for key, value in self.defaults.items() if key not in (other, self.kv_key) and is_size(key, value) and value == self.defaults[other]]
@@ -580,7 +576,7 @@ class Class:
         for said in ({}, {self.text + "head_dim": width // 4}):
             values = {**self.defaults, **self.few, **said}
             try:
-                modules.append(self.of(values, {*self.few, *said})[0]["modules"])
+                modules.append(self.of(values, {*self.few, *said}, points=self.point())[0]["modules"])
             except Exception:
                 return False
         return modules[0] != modules[1]
@@ -625,6 +621,7 @@ class Class:
                 read[self.text + name] = value
         return read
 
+    @functools.lru_cache(maxsize=None)
     def of_null(self, key):
         """What the class takes for a size that is null, as so many times its width: "=4*n_embd"; None where it is nothing of that kind."""
         from .models import of_config
@@ -648,583 +645,24 @@ class Class:
                 continue
         return None
 
+    @functools.lru_cache(maxsize=None)
+    def _with_doubled(self, key):
+        """The class's values where that size is twice its own; None: it has no such config."""
+        try:
+            return self.flat(self.config({key: 2 * self.defaults[key]}))
+        except Exception:
+            return None
+
     def usual(self, keys):
         """Values of keys that a config does not say, "=KEY" for another key's; null where the class makes them of others in another way."""
         usual = {key: "=" + self.follows[key] if key in self.follows else self.defaults.get(key) for key in keys}
         usual.update({key: made for key in keys if self.defaults.get(key, 0) is None and (made := self.of_null(key))})
         for other in [key for key in keys if is_size(key, self.defaults.get(key)) and key != self.layers_key]:
-            try:
-                changed = self.flat(self.config({other: 2 * self.defaults[other]}))
-            except Exception:
-                continue
-            for key in keys:
+            changed = self._with_doubled(other)
+            for key in keys if changed else ():
                 if key != other and key not in self.follows and changed.get(key) != self.defaults.get(key) and usual[key] == self.defaults.get(key):
                     usual[key] = self.of_null(key) if is_size(key, usual[key]) else None
         return usual
-
-
-class Variant:
-    """One document: heads that share keys or not, tied embeddings or not, sequences within the windows or longer, switches as said, sizes that are alike or not."""
-
-    def __init__(self, known, grouped, tied, long, switched, alike=None):
-        self.known, self.grouped, self.tied, self.long, self.switched = known, grouped, tied, long, switched
-        self.alike = known.usually_alike() if alike is None else alike
-        self.same = {**known.same, **self.alike}
-        base = dict(known.defaults)
-        self.said = {key for key in base if key not in known.made and last(key) not in ("architectures", "dtype", "torch_dtype") and not known.is_of_every(key)}
-        own_dim = known.text + "head_dim"
-        if known.makes_head_dim:
-            self.said.discard(own_dim)
-        if known.reads_head_dim:
-            base[own_dim] = None
-            self.said.add(own_dim)
-        base[known.layers_key] = known.layers() + known.layers_more
-        counts = {base[known.layers_key]}  # by which layers are told apart where their names do not say whose they are
-        for key in known.stacks if not known.kept.intersection(known.stacks) else ():
-            base[key] = self._layers_of_stack(key, base, counts)
-            counts.add(base[key])
-        base.update({key: tied for key in known.tie_keys if tied is not None})
-        self.base = self._with(base, switched)
-        self.base = self._small_config()
-        self.failed = []  # keys with values with which the class did not run
-
-    @staticmethod
-    def _layers_of_stack(key, base, others_have):
-        """Three, or more where another stack has as many; whole periods, two at least, where a config within the config has one: the last layer may be another."""
-        part = key[:-len(last(key))]
-        step = max([1] + [value for own, value in base.items() if part and own.startswith(part) and is_period(own) and is_size(own, value) and value < 4])
-        return next(count for count in itertools.count(max(3, 2 * step) if step > 1 else 3, step) if count not in others_have)
-
-    def _small_config(self):
-        """The config with a small size for each key, or with as many of them as it runs with."""
-        sizes = {key: found for key, value in self.base.items() if (found := self._small(key, value))}
-        small = self._with(self.base, {key: found[0] for key, found in sizes.items()})
-        error = self.known.error(small, self.said)
-        if error is None:
-            return small
-        self.base = self._with(self.base, {key: found[0] for key, found in sizes.items() if is_window(key)})  # which sequences are within, or not
-        sizes = {key: found for key, found in sizes.items() if not is_window(key)}
-        if self.known.small:
-            before = self._with(self.base, {key: size for key, size in self.known.small.items() if size in sizes.get(key, ())})
-            if self.known.error(before, self.said) is None:
-                return before
-        values = self.base
-        if self.known.error(values, self.said) is not None:
-            nulls = {key: found for key, found in sizes.items() if values[key] is None}
-            tried = (self._with(values, {key: found[i % len(found)] for key, found in nulls.items()}) for i in range(max(map(len, nulls.values()), default=0)))
-            values = next((other for other in tried if self.known.error(other, self.said) is None), values)
-        if self.known.error(values, self.said) is not None:
-            values = self._with_part_turned(values) or values
-        if self.known.error(values, self.said) is not None:
-            raise error
-        for key, found in sizes.items():
-            tried = (self._with(values, {key: size}) for size in found)
-            values = next((other for other in tried if self.known.error(other, self.said) is None), values)
-        self.known.small = {key: values[key] for key in sizes}
-        return values
-
-    def _with_part_turned(self, values):
-        """A share of the heads that is turned, where the class's own defaults lack it."""
-        key = self.known.text + "rope_parameters"
-        for share in (0.5, 0.25):
-            tried = dict(values, **{key: dict(values.get(key) or {}, partial_rotary_factor=share)})
-            if self.known.error(tried, self.said) is None:
-                return tried
-
-    def _small(self, key, value):
-        """Sizes to take for a key, the first first; None: its own."""
-        if key not in self.said or key == self.known.layers_key or key in self.known.stacks or key in self.known.kept or key in self.switched:
-            return None
-        if is_window(key) and is_size(key, value) and value > 0:
-            return (61 // tokens_of(key, self.base),) if self.long else (4099,)
-        if is_dropout(key, value):
-            return (value or 0.1,)  # what drops nothing is no operation
-        sizes = POWERS if key in self.known.powers else None if "multiple_of" in key else wide_sizes_of(key, value)
-        if value is None and last(key) not in (*ROPE, *SPARE):
-            return sizes
-        if not is_size(key, value):
-            return None
-        if is_first(key) or is_period(key) and value == 1:  # layers of both kinds
-            return (1 if is_first(key) and not self.known.repeated else 2,)
-        return sizes if value > 0 or key == self.known.kv_key else None
-
-    def _others(self, key):
-        return list(POWERS[1:]) if key in self.known.powers else others(key, self.base[key])
-
-    def changed(self, changes):
-        return self._with(self.base, changes)
-
-    def _with(self, base, changes):
-        known = self.known
-        values = dict(base, **changes)
-        if known.width_of_heads:
-            values[known.text + "hidden_size"] = known.width_of_heads * values[known.heads_key]
-        if known.wide_values:
-            value, *turned = (known.text + key for key in LATENT_HEADS)
-            values[value] = sum(values[key] for key in turned)
-        values.update({key: values[other] for key, other in self.same.items()})
-        if not self.grouped and known.kv_key:
-            values[known.kv_key] = values[known.heads_key]
-        return values
-
-    def row(self):
-        known = self.known
-        self.document, self.shapes, config = known.of(self.base, self.said)
-        self.first = Sample(self.base, None, numbers_of(self.document, self.document))
-        whole = self._with_ties() or self._merged(config)
-        if whole is None:  # with a key more that is kept
-            return Variant(known, self.grouped, self.tied, self.long, self.switched, self.alike).row()
-        roles, symbols, more = whole.roles, whole.symbols, whole.more
-        graph, _ = folded(copy.deepcopy(whole.document), known.flat(config), self.base, known.layers_key, known.stacks)
-        for key, stack in running(graph).items():
-            stack["rules"] = by_keys([rule for rule in stack["rules"] if holds(rule, more[1][key], *more[2:4], more[3][key])])
-            if not stack["rules"]:
-                raise Problem("layers whose kinds the config tells", "%s, with twice as many" % more[1][key], "")
-        put_numbers_of_layers(graph)
-        rules = [rule for stack in running(graph).values() for rule in stack["rules"]]
-        asked = {key[1:] for rule in rules for key in rule["by"] if key[0] in "<%^@" and key != "<1"}
-        if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and key not in asked):
-            return Variant(known, self.grouped, self.tied, self.long, self.switched, self.alike).row()
-        for stack in running(graph).values():
-            if absent := self._absent(stack):
-                stack["absent"] = absent
-        ties = () if self.tied is None else known.tie_keys
-        row = {
-            "when": {key: self.tied for key in ties},
-            "fixed": {key: self.base[key] for key, role in roles.items() if role == "fixed" and key not in asked},
-            "defaults": known.usual([known.layers_key, *known.stacks, *symbols, *sorted(asked), *known.windows, *self.switched, *ties, *([known.text + "hidden_size"] if known.width_of_heads else []),
-                                     *([known.text + "tie_word_embeddings"] if known.text and ties else [])]),
-            "graph": graph,
-            "lists": self._lists(known.flat(config), running(graph)),
-            "rope": whole.rope,
-        }
-        row["fixed"].update({key: "=" + other for key, other in self.same.items()})
-        row["defaults"].update(known.class_values())
-        if unlike := {key: other for key, other in known.alike.items() if key not in self.alike}:
-            row["unlike"] = unlike
-        if known.whole_blocks:
-            row["whole_blocks"] = known.whole_blocks
-        if known.wide_values is not None:
-            row["wide_values"] = known.wide_values
-        lengths = {key: len(self.base[key]) for key, role in roles.items() if role == "free" and isinstance(self.base[key], list)}
-        if lengths:  # which layers of a tower: how many makes modules
-            row["lengths"] = lengths
-        if known.powers:
-            row["powers"] = sorted(known.powers)
-        if known.width_of_heads:
-            row["width"] = {"key": known.text + "hidden_size", "of": known.heads_key, "times": known.width_of_heads}
-        if known.text:
-            row["text"] = known.text
-            row["fixed"].update({key: known.defaults[key] for key in known.chosen_types})
-        if wide := [key for key, value in self.base.items() if key.startswith(known.text) and is_wide(key, value)]:
-            row["wide_heads"] = wide
-        if known.kv_key:
-            row["heads"] = {"key": known.kv_key, "of": known.heads_key, "grouped": self.grouped}
-        windows = [key for key in known.windows if key not in self.switched]
-        if windows:
-            units = [tokens_of(key, self.base) for key in windows]
-            row.update(windows=[key if unit == 1 else "=%d*%s" % (unit, key) for key, unit in zip(windows, units)], longer=self.long)
-        return row
-
-    def _merged(self, config):
-        """The document with formulas; None where a key must be kept at the class's own value that was not."""
-        known = self.known
-        graph, kinds_of = self._folded(self.document, config, self.base)
-        more = self._more_layers(running(graph))
-        for key, stack in running(graph).items():
-            if not any(holds(rule, more[1][key], *more[2:4], more[3][key]) for rule in stack["rules"]):
-                raise TooFewLayers("layers whose kinds the config tells", "%s, with twice as many" % more[1][key])
-        self.samples = [self.first]
-        counted = self._around(graph) != self._around(more[0])  # sizes that grow with the number of layers
-        if counted:
-            self.samples.append(self._sample_of_layers(graph, kinds_of, more, known.layers_key))
-        self._find_free()
-        roles = {key: self._role(key) for key in sorted(self.base) if self._is_asked(key)}
-        if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and not is_period(key)):
-            return None
-        symbols = [key for key, role in roles.items() if role == "symbol"] + [known.layers_key] * counted
-        width = known.text + "hidden_size"
-        if known.defaults.get(width) and roles.get(width, "free") == "free" and not known.width_of_heads:
-            raise Problem("sizes that follow %s" % width, "none", "")
-        self._add_joint([key for key, role in roles.items() if role != "fixed"])
-        joint = self.samples[-1]
-        if counted:
-            self._add_joint_of_layers(graph, kinds_of)
-        try:
-            of_all = merged(self.document, [sample.numbers for sample in self.samples], self._formulas(symbols).of)
-        except Differs as error:
-            of_towers = bool(known.text) and not any(key.startswith(known.text) for key in error.keys)
-            if set(error.keys) == {known.heads_key} and self._takes_powers():
-                return None
-            if not error.keys or len(error.keys) > 1 and not of_towers or any(key in known.kept or known.defaults.get(key) is None for key in error.keys):
-                raise Problem("sizes that are sums of products of the config's keys", str(error), "")
-            self._keep(error.keys)  # it is rounded, or cut at another size: the class's own value alone is recorded
-            return None
-        whole = Whole(of_all, self.document, self.base, joint, roles, symbols, more, self._rope())
-        known.wholes[self._but_ties()] = whole
-        return whole
-
-    def _formulas(self, symbols):
-        heads = [key for key in symbols if sizes_of(key) and "head" in key and "dim" not in key]
-        widths = [key for key in symbols if sizes_of(key) == sizes_of("hidden_size")]
-        rounded = [(size, unit) for unit in symbols if "multiple_of" in unit for size in symbols if sizes_of(size) == sizes_of("intermediate_size")]
-        tiles = [(side, key) for side in symbols for key in symbols if last(side) == "image_size" and last(key) == "patch_size"]
-        return Formulas(self.samples, symbols, heads, widths, tiles, rounded)
-
-    def _but_ties(self):
-        return json.dumps([self.known.options.attention, self.grouped, self.long, self.switched, self.alike], sort_keys=True)
-
-    def _with_ties(self):
-        """The document with the formulas of the one whose embeddings are tied in the other way, where all else is the same in both, and in one config in which all
-        keys have other values; None: there is no such document."""
-        known = self.known
-        whole = known.wholes.get(self._but_ties())
-        if whole is None or any(value != whole.base[key] for key, value in self.base.items() if key not in known.tie_keys):
-            return None
-        try:
-            document, places = like(whole.document, whole.first, self.document)
-        except Differs:
-            return None
-        joint = self._sample({key: value for key, value in whole.joint.values.items() if value != whole.base[key]}, at=4)
-        if joint is None or joint.numbers != tuple(whole.joint.numbers[place] for place in places):
-            return None
-        return whole._replace(document=document)
-
-    def _is_recorded_as_usual(self, fixed):
-        """Whether sizes that are fixed have the class's own values; those that do not are kept at them from now on."""
-        known, base = self.known, self.base
-        own = {key for key in fixed if is_size(key, base[key]) and key not in self.switched and known.defaults.get(key) is not None}
-        width = known.text + "hidden_size"
-        own_dim = known.text + "head_dim"
-        if own >= {width, known.heads_key} and (own_dim in own or own_dim not in known.defaults) and not known.width_of_heads:
-            known.width_of_heads = known.defaults[width] // known.defaults[known.heads_key]
-            known.kept -= {width, known.heads_key}
-            known.roles.pop(known.heads_key)
-            return False
-        kept = {key for key in own if base[key] != known.defaults.get(key)} - known.kept
-        if known.heads_key in kept and self._takes_powers():
-            return False
-        self._keep(kept)
-        return not kept
-
-    def _keep(self, keys):
-        """Those keys are recorded at the class's own values alone, powers of two or not."""
-        self.known.kept.update(keys)
-        self.known.powers.difference_update(keys)
-
-    def _takes_powers(self):
-        """Numbers of heads are powers of two from now on; whether they were not."""
-        known = self.known
-        if known.heads_key in known.powers:
-            return False
-        known.powers.add(known.heads_key)
-        known.roles.pop(known.heads_key)
-        return True
-
-    def _absent(self, stack):
-        """Of lists that rules ask: what the class repeats for a config without one, and keys that it reads for it and keeps nowhere, with their usual values."""
-        known, rules, count = self.known, stack["rules"], stack["count"]
-        layers, absent = known.defaults[count], {}
-        needed = all(any(asked_list(key) for key in rule["by"]) for rule in rules)  # no rule goes without a list
-        for key in sorted({name for rule in rules for key in rule["by"] if (name := asked_list(key))}):
-            usual = [known.list_without(key, {count: number}) for number in (layers, layers + 1, layers + 3)]
-            row = {}
-            for first, length in itertools.product(range(4), range(1, layers // 2 + 1)) if needed else ():
-                cycle = usual[0][first:first + length]
-                if cycle and all(len(one) >= layers and one[:first] == usual[0][:first] and
-                                 all(value == cycle[i % length] for i, value in enumerate(one[first:])) for one in usual):
-                    row.update({"cycle": cycle, **({"first": usual[0][:first]} if first else {})})
-                    break
-            if read := known.read_for(key):
-                row["by"] = read
-            if row:
-                absent[key] = row
-        return absent
-
-    def _folded(self, document, config, base):
-        return folded(copy.deepcopy(document), self.known.flat(config), base, self.known.layers_key, self.known.stacks)
-
-    @staticmethod
-    def _around(graph):
-        """What a document has beside its layers."""
-        return graph["modules"], graph["buffers"], [graph["blocks"][call["block"]] for call in graph["calls"] if "block" in call]
-
-    def _more_layers(self, stacks, changes=None):
-        """The folded document with twice as many layers in those stacks, their kinds, what tells them, and the document itself."""
-        base = self._with(self.base, changes or {})
-        base = dict(base, **{key: 2 * base[key] for key in stacks})
-        document, _, config = self.known.of(base, self.said)
-        graph, kinds_of = self._folded(document, config, base)
-        return graph, kinds_of, self.known.flat(config), base, document
-
-    def _as_first(self, graph, kinds_of, more):
-        """A document of more layers with as many as the first: one of each layer's kind in its place."""
-        _, more_kinds, config, base, document = more
-        first, place = self.document, {}
-        for key, stack in running(graph).items():
-            kinds = next((told(rule, config, base, base[key]) for rule in stack["rules"] if holds(rule, more_kinds[key], config, base, base[key])), [])
-            if not set(kinds_of[key]) <= set(kinds):
-                raise Problem("layers whose kinds the config tells", "%s, with twice as many" % more_kinds[key], "")
-            place.update({"%s%d." % (stack["prefix"], i): "%s%d." % (stack["prefix"], kinds.index(kind)) for i, kind in enumerate(kinds_of[key])})
-        stems = tuple(stack["prefix"] for stack in running(graph).values())
-        layers = {call["prefix"]: call for call in document["calls"]}
-        around = iter([call for call in document["calls"] if not call["prefix"].startswith(stems)])
-        blocks = list(first["blocks"])
-        for call in first["calls"]:
-            other = layers[place[call["prefix"]]] if call["prefix"] in place else next(around)
-            blocks[call["block"]] = document["blocks"][other["block"]]
-        def there(name):
-            stem = next((stem for stem in stems if name.startswith(stem)), "")
-            own = stem + (name + ".")[len(stem):].partition(".")[0] + "."
-            return (place[own] + (name + ".")[len(own):]).removesuffix(".") if own in place else name
-
-        rows = self._rows_of(document, "modules")
-        modules = [dict(rows[there(row["name"])], name=row["name"]) for row in first["modules"]]
-        return dict(first, blocks=blocks, modules=modules, buffers={name: document["buffers"][there(name)] for name in first["buffers"]})
-
-    def _add_joint_of_layers(self, graph, kinds_of):
-        """A sample in which there are more layers and all keys of another are as in it, too."""
-        changes = {key: value for key, value in self.samples[-1].values.items() if value != self.base[key]}
-        self.samples.append(self._sample_of_layers(graph, kinds_of, self._more_layers(running(graph), changes), None))
-
-    def _sample_of_layers(self, graph, kinds_of, more, changed):
-        try:
-            return Sample(more[3], changed, numbers_of(self.document, self._as_first(graph, kinds_of, more)))
-        except Differs as error:
-            raise Problem("a class whose layers are the same where there are more", str(error), "")
-
-    def _is_asked(self, key):
-        known = self.known
-        if key not in self.said or is_name(key) or is_first(key) or last(key) in ROPE or key in (known.layers_key, *known.stacks, *known.tie_keys, *self.same):
-            return False
-        if key == known.text + "hidden_size" and known.width_of_heads:
-            return False
-        return not (key == known.kv_key and not self.grouped) and not (key == known.text + "v_head_dim" and known.wide_values)
-
-    def _sample(self, changes, changed=None, at=0):
-        """A sample of the same structure; None where the class has none at those values. `at`: the size it is run at; None: all."""
-        values = self._with(self.base, changes)
-        try:
-            document = self.known.of(values, self.said, None if at is None else self.shapes, at)[0]
-            sample = Sample(values, changed, numbers_of(self.document, document))
-        except Exception:
-            return None
-        if self._is_of_tower(changed):
-            sample.document = document  # until what the key changes is known
-        return sample
-
-    def _find_free(self):
-        """Roles of factors and lengths that change nothing: they are changed together, and by halves where some of them change something."""
-        known = self.known
-        keys = [key for key in sorted(self.base) if self._is_asked(key) and key not in known.roles and key not in known.kept and key not in self.switched]
-        known.roles.update((key, "free") for key in self._free_of([key for key in keys if isinstance(self.base[key], float) or last(key) in POSITIONS]))
-
-    def _free_of(self, keys):
-        if not keys:
-            return []
-        tried = ({key: others(key, self.base[key])[way] for key in keys} for way in (0, -1))
-        if all((sample := self._sample(changes)) is not None and sample.numbers == self.first.numbers for changes in tried):
-            return keys
-        half = len(keys) // 2
-        return self._free_of(keys[:half]) + self._free_of(keys[half:]) if half else []
-
-    def _role(self, key):
-        """What becomes of the document where `key` has another value; samples that show it are kept."""
-        roles = self.known.roles
-        if key in self.switched or key in self.known.kept:
-            return "fixed"
-        known_as = (key, self.long) if key in self.known.windows else key  # a size where sequences are longer alone
-        if roles.get(known_as) not in ("fixed", "free"):
-            roles[known_as] = self._found_role(key, 1 if known_as in roles else 2, known_as in roles)
-        return roles[known_as]
-
-    def _found_role(self, key, wanted, is_known):
-        seen = [sample for other, changes in self.known.of_towers.get(key, ())[:wanted] if (sample := self._changed(key, other, changes))]
-        same = False
-        for other in [] if seen else self._others(key):
-            sample = self._sample({key: other}, key)
-            if sample is None:
-                self.failed.append((key, other))
-                continue
-            same = sample.numbers == self.first.numbers
-            if not same or not is_known:  # of a size that is rounded one may be another
-                seen.append(sample)
-            if len(seen) == wanted:
-                break
-        if not seen:
-            return "free" if same or self._is_overruled(key) else "fixed"
-        if all(sample.numbers == self.first.numbers for sample in seen):
-            return "free"
-        if not is_size(key, self.base[key]) and not is_dropout(key, self.base[key]):
-            return "fixed"
-        if self._is_of_tower(key):
-            self._keep_changes(key, seen)
-        self.samples.extend(Sample(sample.values, sample.changed, sample.numbers) for sample in seen)
-        return "symbol"
-
-    def _is_of_tower(self, key):
-        """Whether a key is of a tower, of which no document has yet shown what it changes."""
-        return key is not None and "." in key and not key.startswith(self.known.text) and key not in self.known.of_towers
-
-    def _is_overruled(self, key):
-        """Whether a config keeps its null, whatever it is told: another key decides."""
-        if self.base[key] is not None:
-            return False
-        try:
-            return self.known.flat(self.known.config({key: 4096})).get(key) is None
-        except Exception:
-            return False
-
-    def _keep_changes(self, key, samples):
-        """What a key of a tower changes, where that is modules and buffers alone."""
-        first, kept = self.document, []
-        for sample in samples:
-            if any(value != first[name] for name, value in sample.document.items() if name not in ("modules", "buffers")):
-                return
-            changes = {}
-            for part in ("modules", "buffers"):
-                before, after = self._rows_of(first, part), self._rows_of(sample.document, part)
-                changes[part] = {name: (before[name], row) for name, row in after.items() if row != before[name]}
-            kept.append((sample.values[key], changes))
-        self.known.of_towers[key] = kept
-
-    @staticmethod
-    def _rows_of(document, part):
-        rows = document[part]
-        return rows if isinstance(rows, dict) else {row["name"]: row for row in rows}
-
-    def _changed(self, key, value, changes):
-        """The sample, from what the key changed in another document; None where that has other rows."""
-        document = dict(self.document)
-        for part, rows in changes.items():
-            own = self._rows_of(document, part)
-            if any(own.get(name) != before for name, (before, _) in rows.items()):
-                return None
-            after = {name: rows[name][1] if name in rows else row for name, row in own.items()}
-            document[part] = after if isinstance(document[part], dict) else list(after.values())
-        try:
-            return Sample(dict(self.base, **{key: value}), key, numbers_of(self.document, document))
-        except Differs:
-            return None
-
-    def _add_joint(self, keys):
-        """Samples in which all keys have other values, which the formulas must meet, too."""
-        sizes = [None, 4, 4, 4]  # one run at all sizes, others at the largest
-        for changes in self._joint_changes(keys):
-            sample = self._sample(changes, at=sizes[-1])
-            if sample is not None:
-                self.samples.append(sample)
-                sizes.pop()
-                if changes not in self.known.joint:
-                    self.known.joint.append(changes)
-            if not sizes:
-                return
-        raise Problem("a class that runs with several keys changed at once", "%d of %d configs" % (4 - len(sizes), _JOINT_TRIES), "")
-
-    def _joint_changes(self, keys):
-        """Those with which another document was made come first, as far as they are of these keys: a class need not run with most that are drawn."""
-        draw, values = random.Random(1), {key: [self.base[key]] + [other for other in self._others(key) if (key, other) not in self.failed] for key in keys}
-        for known in list(self.known.joint):
-            yield {key: known[key] if known.get(key) in values[key] else draw.choice(values[key]) for key in keys}
-        for _ in range(_JOINT_TRIES):
-            yield {key: draw.choice(values[key]) for key in keys}
-
-    def _rope(self):
-        """The sorts of rotary embedding under which the document is the same, and the share of the heads that is turned."""
-        key = next((key for name in ROPE if (key := self.known.text + name) in self.base and name != "rope_theta"), None)
-        said = self.base.get(key)
-        if key and said is None and last(key) == "rope_scaling":  # before transformers 5 what is not as by default
-            said = {}
-        if not isinstance(said, dict):
-            return {"types": ["default"]}
-        nested = bool(said) and all(isinstance(part, dict) for part in said.values())
-        same = sorted({part.get("rope_type", "default") for part in (said.values() if nested else [said])})
-        for sort, more in ROPE_SORTS.items():
-            changed = copy.deepcopy(said)
-            for part in changed.values() if nested else [changed]:
-                part.update(more, rope_type=sort)
-            sample = self._sample({key: changed})
-            if sample is not None and sample.numbers == self.first.numbers:
-                same.append(sort)
-        named = said if nested else {"": said}
-        shares = {name: part["partial_rotary_factor"] for name, part in named.items() if "partial_rotary_factor" in part}
-        return dict({"types": same}, **({"partial": shares if nested else shares[""]} if shares else {}))
-
-    def _lists(self, config, stacks):
-        """What lists of layers that no rule asks say, and what the class says of single layers: other values may be other sizes."""
-        asked = {key for stack in stacks.values() for rule in stack["rules"] for key in rule["by"]}
-        counts = [config[key] for key in stacks]
-        lists = {key: value for key, value in config.items() if isinstance(value, list) and len(value) in counts and key not in asked}
-        lists.update({key: value for key, value in config.items() if isinstance(value, dict) and key in self.known.made})
-        return {key: "own" if isinstance(value, list) and has_own_numbers(value) else self._unique(value.values() if isinstance(value, dict) else value)
-                for key, value in lists.items()}
-
-    @staticmethod
-    def _unique(values):
-        return [json.loads(text) for text in sorted({json.dumps(value, sort_keys=True) for value in values})]
-
-
-_POOLS = ("blocks", "kinds", "tensors", "events", "parts")
-_PARTS = ("fixed", "defaults", "lists", "software", "inputs", "buffers", "modules", "stacks")  # of documents and their graphs
-
-
-class _Pool:
-    """Rows that stand once, and are named by their numbers."""
-
-    def __init__(self):
-        self.rows, self.numbers = [], {}
-
-    def number(self, row):
-        key = json.dumps(row, sort_keys=True)
-        if key not in self.numbers:
-            self.numbers[key] = len(self.rows)
-            self.rows.append(row)
-        return self.numbers[key]
-
-
-def _pooled(recorded):
-    """Most documents have most blocks and kinds of layers, most blocks most tensors and events."""
-    pools = {name: _Pool() for name in _POOLS}
-    for document in recorded["documents"]:
-        graph = document["graph"]
-        for stack in running(graph).values():
-            stack["kinds"] = [pools["kinds"].number(kind) for kind in stack["kinds"]]
-        for whole in (document, graph):
-            whole.update({name: pools["parts"].number(whole[name]) for name in _PARTS if name in whole})
-        for block in graph["blocks"]:
-            for name in ("tensors", "events"):
-                block[name] = [pools[name].number(row) for row in block[name]]
-        graph["blocks"] = [pools["blocks"].number(block) for block in graph["blocks"]]
-    return dict(recorded, **{name: pool.rows for name, pool in pools.items()})
-
-
-def _whole(recorded):
-    """The documents of a recording with what _pooled made numbers of; the recording is used up."""
-    for document in recorded["documents"]:
-        graph = document["graph"]
-        graph.setdefault("attention", recorded["attention"])  # what a class has by default changes with releases
-        for whole in (document, graph):
-            whole.update({name: copy.deepcopy(recorded["parts"][whole[name]]) for name in _PARTS if isinstance(whole.get(name), int)})
-        for stack in running(graph).values():
-            stack["kinds"] = [copy.deepcopy(recorded["kinds"][number]) for number in stack["kinds"]]
-        graph["blocks"] = [copy.deepcopy(recorded["blocks"][number]) for number in graph["blocks"]]
-        for block in graph["blocks"]:
-            block.update({name: [recorded[name][number] for number in block[name]] for name in ("tensors", "events")})
-    return recorded["documents"]
-
-
-def _release(software):
-    return [int(number) for number in re.findall(r"\d+", software["transformers"])[:3]]
-
-
-def _beside(recorded, known):
-    """The recording with another's documents of other releases; the newer says what stands outside of documents."""
-    newer, older = (recorded, known) if _release(recorded["software"]) >= _release(known["software"]) else (known, recorded)
-    own = recorded["software"]["transformers"]
-    kept = [document for document in _whole(known) if document["graph"]["software"]["transformers"] != own]
-    documents = sorted(recorded["documents"] + kept, key=lambda document: _release(document["graph"]["software"]), reverse=True)
-    aliases = dict(older.get("aliases", {}), **newer.get("aliases", {}))
-    return dict({key: value for key, value in newer.items() if key not in _POOLS}, documents=documents, **({"aliases": aliases} if aliases else {}))
 
 
 def family(options):
@@ -1241,5 +679,5 @@ def family(options):
             recorded["aliases"] = aliases
     if options.beside:
         with open(options.beside) as file:
-            recorded = _beside(recorded, json.load(file))
-    return _pooled(recorded)
+            recorded = beside(recorded, json.load(file))
+    return pooled(recorded)

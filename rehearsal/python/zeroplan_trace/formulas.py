@@ -20,6 +20,55 @@ def _exact(number):
     return Fraction(number).limit_denominator(10**7) if isinstance(number, float) else number
 
 
+def value_of(formula, values):
+    """What a sum of products is at a config's values, exactly: the inverse of Formulas.of(), without its first letter."""
+    total = Fraction(0)
+    for sign, term in re.findall(r"([+-]?)((?:[^+(-]|\([^)]*\))+)", formula):
+        product = Fraction(1 if sign != "-" else -1)
+        for over, word in re.findall(r"(^|[*/])((?:[^*/(]|\([^)]*\))+)", term):
+            number = _factor(word, values)
+            product = product / number if over == "/" else product * number
+        total += product
+    return total
+
+
+def _factor(word, values):
+    if word.isdigit():
+        return Fraction(word)
+    if "(" in word:
+        size, above, below, unit = word[len("up("):-1].split(",")
+        return Fraction(-(-(_exact(values[size]) * int(above) // int(below)) // values[unit]) * values[unit])
+    over, _, under = word.partition("|")
+    return Fraction(_exact(values[over]) // values[under] if under else _exact(values[over]))
+
+
+def keys_in(formula):
+    """The keys of the config that a formula reads."""
+    return set(re.findall(r"[A-Za-z_][\w.]*", formula.replace("up(", "(")))
+
+
+class Known:
+    """Formulas that other documents of a class have: what a few samples, in which all keys have other values, choose among."""
+
+    def __init__(self, formulas, samples, symbols):
+        symbols, self.whole, self.shares = set(symbols), {}, {}
+        for formula in sorted(formulas):
+            if keys_in(formula) <= symbols:
+                key = tuple(value_of(formula[1:], sample.values) for sample in samples)
+                (self.shares if formula.startswith("~") else self.whole).setdefault(key, []).append(formula)
+
+    def has(self, numbers):
+        """Whether one formula, and no other, gives those numbers."""
+        return len(self._found(numbers)) == 1
+
+    def of(self, numbers):
+        return self._found(numbers)[0]
+
+    def _found(self, numbers):
+        key = tuple(Fraction(_exact(number)) for number in numbers)
+        return self.whole.get(key) or self.shares.get(key) or []
+
+
 class Formulas:
     """Of the keys in `symbols`; those in `heads` may divide those in `widths` and each other; `tiles`: (side, side of a tile), of which whole
     ones count; `rounded`: (size, unit of which it or two thirds of it become a multiple)."""

@@ -61,6 +61,18 @@ def merged(first, rows, formula):
     return made(first, ())
 
 
+def at_point(document, batch, sequence):
+    """A document whose sizes are those of one batch and sequence."""
+    def number(size):
+        return int(sum(factor * of for factor, of in zip(size, (1, batch, sequence, batch * sequence)))) if isinstance(size, list) else size
+
+    def row(own):
+        return dict(own, shape=[number(size) for size in own["shape"]])
+
+    blocks = [dict(block, tensors=[row(tensor) for tensor in block["tensors"]]) for block in document["blocks"]]
+    return dict(document, blocks=blocks, **{part: {name: row(own) for name, own in document[part].items()} for part in ("inputs", "buffers")})
+
+
 def like(document, first, other):
     """Another document with the formulas of `document`, which is the first with formulas, and where each of its numbers stands among those of the first. They
     may differ in parts without numbers; else Differs."""

@@ -1,7 +1,7 @@
 """Sizes as formulas: c + cb * batch + cs * sequence + cbs * batch * sequence, from runs of several sizes.
 
 Four runs determine a formula, a fifth of another batch and sequence must agree with it. Of one batch alone two runs of three determine
-c + cs * sequence.
+c + cs * sequence. Of one run alone sizes are numbers.
 """
 
 from fractions import Fraction
@@ -12,10 +12,13 @@ class DependsOnSize(Exception):
 
 
 class Grid:
-    """The runs: batches b1 < b2 < b3 and sequences s1 < s2 < s3, at (b1, s1) (b2, s1) (b1, s2) (b2, s2) (b3, s3)."""
+    """The runs: batches b1 < b2 < b3 and sequences s1 < s2 < s3, at (b1, s1) (b2, s1) (b1, s2) (b2, s2) (b3, s3); of one of each a single run."""
 
     def __init__(self, batches, sequences):
         self.batches, self.sequences = list(batches), list(sequences)
+        self.one_batch, self.points = False, [(*batches, *sequences)]
+        if len(batches) == 1:
+            return
         b1, b2, b3 = batches
         s1, s2, s3 = sequences
         self.one_batch = b1 == b3
