@@ -13,6 +13,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "rehearsal" / "python"))
 
 from zeroplan_trace.config_keys import others  # noqa: E402
+from zeroplan_trace.formulas import Formulas, Known, keys_in, value_of  # noqa: E402
+from zeroplan_trace.variant import Sample  # noqa: E402
 
 ZEROPLAN, PYTHON = sys.argv[1:3]
 MODELS = Path(__file__).resolve().parent / "models.py"
@@ -20,6 +22,40 @@ PHIMOE = {"model_type": "phimoe", "architectures": ["PhimoeForCausalLM"], "hidde
           "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4, "max_position_embeddings": 2048}
 YOSO = {"model_type": "yoso", "architectures": ["YosoForMaskedLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "vocab_size": 128,
         "num_attention_heads": 4, "max_position_embeddings": 2050}
+
+
+class SizesOfKeys(unittest.TestCase):
+    """Sizes as sums of products of a config's keys."""
+
+    FIRST = {"channels": 3, "frames": 2, "patch": 14, "width": 320}
+
+    def samples(self, size):
+        """Of single keys that change, and of all."""
+        changed = [("channels", 5), ("channels", 7), ("frames", 3), ("frames", 5), ("patch", 28), ("patch", 42), ("width", 352), ("width", 416)]
+        rows = [(self.FIRST, None)] + [(dict(self.FIRST, **{key: value}), key) for key, value in changed] + [({"channels": 5, "frames": 3, "patch": 42, "width": 416}, None)]
+        return [Sample(values, key, (size(**values),)) for values, key in rows]
+
+    def formula(self, size):
+        samples = self.samples(size)
+        return Formulas(samples, list(self.FIRST), [], ["width"], [], [("width", "frames")]).of([sample.numbers[0] for sample in samples])
+
+    def test_product_of_four_keys(self):
+        formula = self.formula(lambda channels, frames, patch, width: channels * frames * patch * patch)
+        self.assertEqual(value_of(formula[1:], {"channels": 1, "frames": 2, "patch": 16}), 512)
+
+    def test_value_is_the_inverse(self):
+        for size in (lambda width, **_: 3 * width + 7, lambda width, patch, **_: width * patch // 2 - 4 * patch, lambda width, frames, **_: -(-(width * 2 // 3) // frames) * frames):
+            formula = self.formula(size)
+            for sample in self.samples(size):
+                self.assertEqual(value_of(formula[1:], sample.values), sample.numbers[0], formula)
+        self.assertEqual(keys_in("=2*text.width/3+image|patch-up(width,2,3,frames)"), {"text.width", "image", "patch", "width", "frames"})
+
+    def test_of_known_formulas_one_must_fit_alone(self):
+        first = self.samples(lambda width, **_: width)[0]
+        known = Known({"=width", "=5*patch*patch-660"}, [first], self.FIRST)
+        self.assertFalse(known.has([320]))
+        self.assertTrue(Known({"=width", "=5*patch"}, [first], self.FIRST).has([320]))
+        self.assertFalse(Known({"=width"}, [first], ["patch"]).has([320]))
 
 
 class Recorder(unittest.TestCase):

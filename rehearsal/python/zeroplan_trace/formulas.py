@@ -5,6 +5,7 @@ import re
 from fractions import Fraction
 
 _MOST_TERMS = 3
+_MOST_KEYS, _MOST_KEYS_ALONE = 3, 4  # of a product in a sum, and of one that is the whole size
 _BETWEEN = r"[|(),]"  # keys within a factor
 
 
@@ -94,8 +95,8 @@ class Formulas:
                 keys.append(sample.changed)
         return keys
 
-    def _products(self, keys):
-        """(text, values) of every product of up to three keys, of quotients of two too, the simplest first."""
+    def _products(self, keys, most):
+        """(text, values) of every product of so many keys, of quotients of two too, the simplest first."""
         factors = [((key,), (), self.vectors[key]) for key in keys]
         wide = [key for key in keys if key in self.widths]
         heads = [key for key in keys if key in self.heads]
@@ -111,7 +112,7 @@ class Formulas:
                 values = [-(-(a * above // below) // b) * b for a, b in zip(self.vectors[size], self.vectors[unit])]
                 factors.append((("up(%s,%d,%d,%s)" % (size, above, below, unit),), (), values))
         products = [((), (), [Fraction(1)] * len(self.samples))]
-        for count in (1, 2, 3):
+        for count in range(1, most + 1):
             for chosen in itertools.combinations_with_replacement(factors, count):
                 above = tuple(itertools.chain.from_iterable(factor[0] for factor in chosen))
                 below = tuple(itertools.chain.from_iterable(factor[1] for factor in chosen))
@@ -127,22 +128,24 @@ class Formulas:
         keys = self._depends_on(numbers)
         if not keys:
             return None
-        products = self._products(keys)
+        products = self._products(keys, _MOST_KEYS)
+        longer = self._products(keys, _MOST_KEYS_ALONE) if len(keys) <= _MOST_KEYS_ALONE else products
         points = len({tuple(self.vectors[key][i] for key in keys) for i in range(len(numbers))})
         most = min(_MOST_TERMS, points - 1)  # with as many terms as points every number is a sum
-        def share(counts):  # so many of the experts
+        def share(products, counts):  # so many of the experts
             for key in keys:
                 over = self._sum(products, [number * value for number, value in zip(numbers, self.vectors[key])], counts, set(keys) - {key})
                 if over:
                     return "~" + "+".join("%s/%s" % (term, key) for term in over.split("+"))
             return None
 
-        def whole(counts):
+        def whole(products, counts):
             found = self._sum(products, numbers, counts, set(keys))
             return found and ("=" if all(number.denominator == 1 for number in numbers) else "~") + found
 
         one, more = range(1, min(most, 1) + 1), range(2, most + 1)
-        return whole(one) or share(one) or whole(more) or share(more)  # as few terms as give the numbers
+        # As few terms as give the numbers.
+        return whole(longer, one) or share(products, one) or whole(products, more) or share(products, more)
 
     @staticmethod
     def _sum(products, numbers, counts, needed):

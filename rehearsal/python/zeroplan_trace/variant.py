@@ -195,7 +195,7 @@ class Variant:
             row["width"] = {"key": known.text + "hidden_size", "of": known.heads_key, "times": known.width_of_heads}
         if known.text:
             row["text"] = known.text
-            row["fixed"].update({key: known.defaults[key] for key in known.chosen_types})
+            row["fixed"].update({key: known.defaults[key] for key in known.chosen_types if key in known.defaults})
         if wide := [key for key, value in self.base.items() if key.startswith(known.text) and is_wide(key, value)]:
             row["wide_heads"] = wide
         if known.kv_key:
@@ -528,7 +528,7 @@ class Variant:
         return (key, self.long) if key in self.known.windows else key
 
     def _found_role(self, key, wanted, is_known):
-        seen = [sample for other, changes in self.known.of_towers.get(key, ())[:wanted] if (sample := self._changed(key, other, changes))]
+        seen = [sample for kept in self.known.of_towers.get(key, ())[:wanted] if (sample := self._changed(key, *kept))]
         same = False
         for other in [] if seen else self._others(key):
             sample = self._sample({key: other}, key)
@@ -538,7 +538,7 @@ class Variant:
             same = sample.numbers == self.first.numbers
             if not same or not is_known:  # of a size that is rounded one may be another
                 seen.append(sample)
-            if len(seen) == wanted or not same and is_size(key, self.base[key]):  # a second value of a size is in samples of all keys
+            if len(seen) == wanted:
                 break
         if not seen:
             return "free" if same or self._is_overruled(key) else "fixed"
@@ -574,7 +574,7 @@ class Variant:
             for part in ("modules", "buffers"):
                 before, after = self._rows_of(first, part), self._rows_of(sample.document, part)
                 changes[part] = {name: (before[name], row) for name, row in after.items() if row != before[name]}
-            kept.append((sample.values[key], changes))
+            kept.append((sample.values[key], changes, {part: set(self._rows_of(first, part)) for part in changes}))
         self.known.of_towers[key] = kept
 
     @staticmethod
@@ -582,12 +582,12 @@ class Variant:
         rows = document[part]
         return rows if isinstance(rows, dict) else {row["name"]: row for row in rows}
 
-    def _changed(self, key, value, changes):
-        """The sample, from what the key changed in another document; None where that has other rows."""
+    def _changed(self, key, value, changes, names):
+        """The sample, from what the key changed in another document of rows of those names; None where this has other rows, or more."""
         document = dict(self.document)
         for part, rows in changes.items():
             own = self._rows_of(document, part)
-            if any(own.get(name) != before for name, (before, _) in rows.items()):
+            if own.keys() - names[part] or any(own.get(name) != before for name, (before, _) in rows.items()):
                 return None
             after = {name: rows[name][1] if name in rows else row for name, row in own.items()}
             document[part] = after if isinstance(document[part], dict) else list(after.values())
