@@ -63,6 +63,7 @@ _WAYS = {"topk_method": ("greedy", "group_limited_greedy")}
 # By model type, what released checkpoints have where the class's defaults are another class, each recorded by itself; ({},): the defaults alone.
 # A tuple is repeated over the layers.
 _TEXT, _VISION = "text_config.model_type", "vision_config.model_type"
+_NORMED = {"text_config.norm_topk_prob": True}
 _CONVOLUTIONS = ("conv", "conv", "full_attention")
 _WITH_STATES = ("linear_attention", "mlp", "full_attention", "moe")
 _WITHOUT_LAYER_INPUTS = {"final_logit_softcapping": 30.0, "use_bidirectional_attention": "vision", "hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "global_head_dim": 512, "num_global_key_value_heads": 4,
@@ -118,8 +119,8 @@ RELEASED = {
     "instructblip": ({"image_token_index": 32000, _TEXT: "llama"},),  # vicuna
     "instructblipvideo": ({"video_token_index": 32000, _TEXT: "llama"},),
     "internvl": (  # with the tower of 0.3 B, with that of 6 B
-        {}, *({_TEXT: kind, "vision_config.attention_bias": True} for kind in ("llama", "qwen3", "qwen3_moe", "gpt_oss")),
-        *({_TEXT: kind, "vision_config.use_qk_norm": True, "vision_config.norm_type": "rms_norm"} for kind in ("qwen2", "qwen3", "qwen3_moe"))),
+        {}, *({_TEXT: kind, **more, "vision_config.attention_bias": True} for kind, more in (("llama", {}), ("qwen3", {}), ("qwen3_moe", _NORMED), ("gpt_oss", {}))),
+        *({_TEXT: kind, **more, "vision_config.use_qk_norm": True, "vision_config.norm_type": "rms_norm"} for kind, more in (("qwen2", {}), ("qwen3", {}), ("qwen3_moe", _NORMED)))),
     "longformer": ({"attention_window": (512,), "max_position_embeddings": 4098},),
     "lfm2": ({"layer_types": _CONVOLUTIONS},),
     "lfm2_moe": ({"layer_types": _CONVOLUTIONS},),
