@@ -28,13 +28,26 @@ bool encodes(const Json& config) {
          type->as_string().find("bert") != std::string::npos;
 }
 
+// The text model of a config of several; absent: the config is of a text model.
+const Json* text_of(const Json& config) {
+  const Json* text = config.find("text_config");
+  return text != nullptr && text->is_object() ? text : nullptr;
+}
+
+// Text models first: one that also sees has the sizes of one of them.
 std::vector<KnownShape> read_shapes() {
-  std::vector<KnownShape> shapes;
+  std::vector<const ModelPreset*> presets;
   for (const ModelPreset& preset : model_presets()) {
-    if (encodes(preset.config)) continue;
-    const Json* text = preset.config.find("text_config");
-    const Json& config = text != nullptr && text->is_object() ? *text : preset.config;
-    const KnownShape shape{preset.name,
+    if (!encodes(preset.config)) presets.push_back(&preset);
+  }
+  std::stable_partition(presets.begin(), presets.end(), [](const ModelPreset* preset) {
+    return text_of(preset->config) == nullptr;
+  });
+  std::vector<KnownShape> shapes;
+  for (const ModelPreset* preset : presets) {
+    const Json* text = text_of(preset->config);
+    const Json& config = text != nullptr ? *text : preset->config;
+    const KnownShape shape{preset->name,
                            first_of(config, {"vocab_size", "padded_vocab_size"}),
                            first_of(config, {"hidden_size", "n_embd", "d_model", "dim"}),
                            first_of(config, {"intermediate_size", "ffn_hidden_size", "d_ff"})};
