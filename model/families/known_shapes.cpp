@@ -28,26 +28,11 @@ bool encodes(const Json& config) {
          type->as_string().find("bert") != std::string::npos;
 }
 
-// The text model of a config of several; absent: the config is of a text model.
-const Json* text_of(const Json& config) {
-  const Json* text = config.find("text_config");
-  return text != nullptr && text->is_object() ? text : nullptr;
-}
-
 // Text models first: one that also sees has the sizes of one of them.
 std::vector<KnownShape> read_shapes() {
-  std::vector<const ModelPreset*> presets;
-  for (const ModelPreset& preset : model_presets()) {
-    if (!encodes(preset.config)) presets.push_back(&preset);
-  }
-  std::stable_partition(presets.begin(), presets.end(), [](const ModelPreset* preset) {
-    return text_of(preset->config) == nullptr;
-  });
   std::vector<KnownShape> shapes;
-  for (const ModelPreset* preset : presets) {
-    const Json* text = text_of(preset->config);
-    const Json& config = text != nullptr ? *text : preset->config;
-    const KnownShape shape{preset->name,
+  const auto add = [&](const ModelPreset& preset, const Json& config) {
+    const KnownShape shape{preset.name,
                            first_of(config, {"vocab_size", "padded_vocab_size"}),
                            first_of(config, {"hidden_size", "n_embd", "d_model", "dim"}),
                            first_of(config, {"intermediate_size", "ffn_hidden_size", "d_ff"})};
@@ -56,6 +41,14 @@ std::vector<KnownShape> read_shapes() {
              other.intermediate == shape.intermediate;
     });
     if (!known && shape.vocabulary > 0 && shape.hidden > 0) shapes.push_back(shape);
+  };
+  for (const bool sees : {false, true}) {
+    for (const ModelPreset& preset : model_presets()) {
+      const Json* text = preset.config.find("text_config");
+      const bool of_several = text != nullptr && text->is_object();
+      if (of_several != sees || encodes(preset.config)) continue;
+      add(preset, of_several ? *text : preset.config);
+    }
   }
   return shapes;
 }
