@@ -285,14 +285,26 @@ const std::vector<ModelPreset>& model_presets() {
   return all;
 }
 
+namespace {
+
+// One that is named as its file is read alone: all of them take 20 million instructions.
+std::optional<ModelPreset> preset_of(std::string_view name) {
+  const std::string path = std::string(kFolder) + std::string(name) + ".json";
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (file.path == path) return read_preset(file);
+  }
+  const ModelPreset* found = find_preset(model_presets(), name);
+  return found != nullptr ? std::optional(*found) : std::nullopt;
+}
+
+}  // namespace
+
 std::string_view format_of_copy(std::string_view name) {
   const CopyEnding* copy = copy_ending(key_of(name, false));
   return copy == nullptr ? "" : copy->format;
 }
 
-bool is_model_name(std::string_view text) {
-  return parse_model_size(text).has_value() || find_preset(model_presets(), text) != nullptr;
-}
+bool is_model_name(std::string_view text) { return parse_model_size(text) || preset_of(text); }
 
 std::optional<std::int64_t> parse_model_size(std::string_view text) {
   double number = 0.0;
@@ -342,9 +354,8 @@ Json config_of_size(std::int64_t parameters) {
 
 Json config_of_name(std::string_view name) {
   if (const auto size = parse_model_size(name)) return config_of_size(*size);
-  const std::vector<ModelPreset>& presets = model_presets();
-  const ModelPreset* preset = find_preset(presets, name);
-  ZP_CHECK(preset != nullptr, std::string(name) + " is no preset");
+  const std::optional<ModelPreset> preset = preset_of(name);
+  ZP_CHECK(preset.has_value(), std::string(name) + " is no preset");
   return preset->config;
 }
 
@@ -360,8 +371,7 @@ Model model_from_name(std::string_view name,
                                 .got = in_quotes(name),
                                 .hint = "a config.json can have any size: give its path"});
   }
-  const std::vector<ModelPreset>& presets = model_presets();
-  if (const ModelPreset* preset = find_preset(presets, name)) {
+  if (const std::optional<ModelPreset> preset = preset_of(name)) {
     Model model = read_model(preset->config, preset->name, "", use);
     if (key_of(preset->name, false) != key_of(name, false)) {
       model.notes.push_back(phrase("{} was taken for the preset {}.", name, preset->name));
@@ -373,7 +383,7 @@ Model model_from_name(std::string_view name,
     model.name = preset->name;
     return model;
   }
-  unknown_model(presets, name, file, pointer);
+  unknown_model(model_presets(), name, file, pointer);
 }
 
 }  // namespace zeroplan
