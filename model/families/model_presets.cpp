@@ -238,6 +238,16 @@ std::string same_series(const std::vector<ModelPreset>& presets, std::string_vie
   return known;
 }
 
+// One that is named as its file is read alone: all of them take 20 million instructions.
+std::optional<ModelPreset> preset_of(std::string_view name) {
+  const std::string path = std::string(kFolder) + std::string(name) + ".json";
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (file.path == path) return read_preset(file);
+  }
+  const ModelPreset* found = find_preset(model_presets(), name);
+  return found != nullptr ? std::optional(*found) : std::nullopt;
+}
+
 [[noreturn]] void unknown_model(const std::vector<ModelPreset>& presets,
                                 std::string_view name,
                                 const std::string& file,
@@ -284,20 +294,6 @@ const std::vector<ModelPreset>& model_presets() {
   }();
   return all;
 }
-
-namespace {
-
-// One that is named as its file is read alone: all of them take 20 million instructions.
-std::optional<ModelPreset> preset_of(std::string_view name) {
-  const std::string path = std::string(kFolder) + std::string(name) + ".json";
-  for (const EmbeddedFile& file : embedded_files()) {
-    if (file.path == path) return read_preset(file);
-  }
-  const ModelPreset* found = find_preset(model_presets(), name);
-  return found != nullptr ? std::optional(*found) : std::nullopt;
-}
-
-}  // namespace
 
 std::string_view format_of_copy(std::string_view name) {
   const CopyEnding* copy = copy_ending(key_of(name, false));

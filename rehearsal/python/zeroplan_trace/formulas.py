@@ -132,7 +132,7 @@ class Formulas:
         longer = self._products(keys, _MOST_KEYS_ALONE) if len(keys) <= _MOST_KEYS_ALONE else products
         points = len({tuple(self.vectors[key][i] for key in keys) for i in range(len(numbers))})
         most = min(_MOST_TERMS, points - 1)  # with as many terms as points every number is a sum
-        def share(products, counts):  # so many of the experts
+        def share(counts):  # so many of the experts
             for key in keys:
                 over = self._sum(products, [number * value for number, value in zip(numbers, self.vectors[key])], counts, set(keys) - {key})
                 if over:
@@ -145,7 +145,7 @@ class Formulas:
 
         one, more = range(1, min(most, 1) + 1), range(2, most + 1)
         # As few terms as give the numbers.
-        return whole(longer, one) or share(products, one) or whole(products, more) or share(products, more)
+        return whole(longer, one) or share(one) or whole(products, more) or share(more)
 
     @staticmethod
     def _sum(products, numbers, counts, needed):

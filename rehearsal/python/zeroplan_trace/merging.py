@@ -1,6 +1,7 @@
 """Documents of one structure as one: a number that differs between them becomes a formula."""
 
 from .formulas import Differs
+from .sizes import size_at
 
 
 def _is_number(value):
@@ -63,11 +64,8 @@ def merged(first, rows, formula):
 
 def at_point(document, batch, sequence):
     """A document whose sizes are those of one batch and sequence."""
-    def number(size):
-        return int(sum(factor * of for factor, of in zip(size, (1, batch, sequence, batch * sequence)))) if isinstance(size, list) else size
-
     def row(own):
-        return dict(own, shape=[number(size) for size in own["shape"]])
+        return dict(own, shape=[int(size_at(size, batch, sequence)) if isinstance(size, list) else size for size in own["shape"]])
 
     blocks = [dict(block, tensors=[row(tensor) for tensor in block["tensors"]]) for block in document["blocks"]]
     return dict(document, blocks=blocks, **{part: {name: row(own) for name, own in document[part].items()} for part in ("inputs", "buffers")})

@@ -109,8 +109,6 @@ def shape_formulas(grid, recorders):
 
 def shapes_like(point, recorder, like):
     """shape_formulas of a run at one point, as multiples of those in `like`; None where they are no multiples."""
-    batch, sequence = point
-    basis = (1, batch, sequence, batch * sequence)
     if len(recorder.rows) != len(like):
         raise DependsOnSize("%d tensors, and %d" % (len(recorder.rows), len(like)))
     shapes, multiples = [], {}
@@ -122,7 +120,7 @@ def shapes_like(point, recorder, like):
             if isinstance(formula, list):
                 key = value, *formula
                 if key not in multiples:
-                    multiples[key] = _multiple(value, formula, basis)
+                    multiples[key] = _multiple(value, formula, point)
                 value = multiples[key]
                 if value is None:
                     return None
@@ -131,9 +129,14 @@ def shapes_like(point, recorder, like):
     return shapes
 
 
-def _multiple(value, formula, basis):
+def size_at(formula, batch, sequence):
+    """What a formula is at one batch and sequence, exactly."""
+    return sum(Fraction(factor) * of for factor, of in zip(formula, (1, batch, sequence, batch * sequence)))
+
+
+def _multiple(value, formula, point):
     """The formula times the share that gives the value; None where a sum would have factors that are not whole."""
-    share = Fraction(value) / sum(Fraction(factor) * size for factor, size in zip(formula, basis))
+    share = Fraction(value) / size_at(formula, *point)
     if share == 1:
         return formula
     factors = [Fraction(factor) * share for factor in formula]
