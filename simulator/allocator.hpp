@@ -97,10 +97,8 @@ struct AllocatorEvent {
   std::uint64_t tag = 0;
 };
 
-// A tag's part in a canonical state: the same for two tensors that the future treats alike.
-using CanonicalLabel = std::function<std::uint64_t(std::uint64_t tag)>;
-// The label of a tensor that will not be freed as long as the states are compared.
-inline constexpr std::uint64_t kOutlives = ~std::uint64_t{0};
+// A block's part in a canonical state: the same for two tensors that the future treats alike.
+using CanonicalLabel = std::function<std::uint64_t(BlockId block)>;
 
 class CachingAllocator {
  public:
@@ -157,12 +155,9 @@ class CachingAllocator {
   void record_events(std::vector<AllocatorEvent>* events) { events_out_ = events; }
 
   // The state as words: two allocators with equal words (and equal options) behave alike under the
-  // same calls, whatever their addresses, handles and history were. Live tensors appear by the
-  // label of their tag (null: the tag itself). Where labels are kOutlives, what lies between
-  // tensors that stay is left out, so that states with more such tensors can be equal; equality
-  // then holds for calls that free none of them and as long as no device allocation fails and no
-  // expandable segment is in use. Waiting events appear by how far their ticket lies behind the
-  // newest work of their stream.
+  // same calls, whatever their addresses, handles and history were. Live tensors appear by their
+  // label (null: their tag), waiting events by how far their ticket lies behind the newest work of
+  // their stream.
   std::vector<std::uint64_t> canonical_state(StreamClocks clocks,
                                              const CanonicalLabel& label = nullptr) const;
   Fingerprint fingerprint(StreamClocks clocks, const CanonicalLabel& label = nullptr) const;

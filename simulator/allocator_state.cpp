@@ -12,7 +12,6 @@ namespace {
 enum Mark : std::uint64_t {
   segment_begins,
   live_block,
-  outliving_blocks,
   free_block,
   unmapped_part,
   waiting_block,
@@ -32,24 +31,16 @@ std::vector<std::uint64_t> CachingAllocator::canonical_state(StreamClocks clocks
   std::vector<std::uint64_t> ordinal(blocks_.size());  // of waiting blocks, in the walk
   std::uint64_t waiting = 0;
   for (const BlockId head : segment_heads()) {
-    const std::size_t begin = words.size();
     const Block& first = blocks_[head];
     words.push_back(word(
         segment_begins,
         static_cast<std::uint64_t>(list_of(first)) << 1 | (first.reservation != kNone ? 1 : 0)));
-    bool outlive_only = first.reservation == kNone;
-    bool after_outliving = false;
     for (BlockId id = head; id != kNone; id = blocks_[id].next) {
       const Block& block = blocks_[id];
       const auto size = static_cast<std::uint64_t>(block.size);
       if (block.state == State::allocated) {
-        const std::uint64_t name = label ? label(block.tag) : block.tag;
-        if (name == kOutlives) {
-          if (!after_outliving) words.push_back(word(outliving_blocks, 0));
-          after_outliving = true;
-          continue;
-        }
-        words.insert(words.end(), {word(live_block, size), name, block.stream_uses});
+        words.insert(words.end(),
+                     {word(live_block, size), label ? label(id) : block.tag, block.stream_uses});
       } else if (block.state == State::awaiting_events) {
         ordinal[static_cast<std::size_t>(id)] = waiting++;
         words.push_back(word(waiting_block, size));
@@ -60,10 +51,7 @@ std::vector<std::uint64_t> CachingAllocator::canonical_state(StreamClocks clocks
           words.push_back(word(age, static_cast<std::uint64_t>(look_ups_[0] - block.gc_base)));
         }
       }
-      outlive_only = false;
-      after_outliving = false;
     }
-    if (outlive_only) words.resize(begin);
   }
   for (std::size_t stream = 0; stream < event_queues_.size(); ++stream) {
     const EventQueue& queue = event_queues_[stream];

@@ -119,6 +119,25 @@ std::vector<double> EventLoop::relative_state() const {
   return state;
 }
 
+Fingerprint EventLoop::memory_state() const {
+  constexpr int kCategoryBits = 8;
+  std::vector<std::uint64_t> holders;  // by block
+  for (std::size_t slot = 0; slot < tensors_.size(); ++slot) {
+    const Tensor& tensor = tensors_[slot];
+    if (tensor.block == kNoBlock) continue;
+    const auto block = static_cast<std::size_t>(tensor.block);
+    if (block >= holders.size()) holders.resize(block + 1);
+    holders[block] = slot << kCategoryBits | static_cast<std::uint64_t>(tensor.category);
+  }
+  return allocator_.fingerprint(
+      clocks_, [&](BlockId block) { return holders[static_cast<std::size_t>(block)]; });
+}
+
+bool EventLoop::is_idle() const {
+  return std::all_of(running_.begin(), running_.end(), [](const auto& r) { return r.task < 0; }) &&
+         std::all_of(queues_.begin(), queues_.end(), [](const auto& q) { return q.empty(); });
+}
+
 void EventLoop::repeat(const Moment& from, const Moment& to, std::int64_t times, double shift) {
   allocator_.repeat(from.memory, to.memory, times);
   // A request that waits for a peer or for the GPU counts from before it; what is reserved did not

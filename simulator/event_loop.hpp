@@ -123,8 +123,12 @@ class EventLoop {
   void restart_clock();
 
   // Where host and streams stand against each other, without absolute times: two equal states
-  // (and equal states of the allocator) have equal futures. Seconds and counts, in a fixed order.
+  // (and equal states of memory) have equal futures. Seconds and counts, in a fixed order.
   std::vector<double> relative_state() const;
+  // The allocator's state, each tensor by the slot that holds it: whatever instruction made it.
+  Fingerprint memory_state() const;
+  // Has the GPU nothing to do?
+  bool is_idle() const;
   // What lay between two moments of one section happens `times` times more: clocks move by `shift`
   // (s), accounts and the allocator's counters grow. Precondition: the state was the same at both.
   struct Moment {

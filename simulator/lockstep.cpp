@@ -11,15 +11,8 @@ namespace {
 
 using Stop = RankPlayer::Stop;
 
-// Times are sums in another order: equal within rounding, against a period of milliseconds.
-constexpr double kRounding = 1e-10;
-
-bool close(double x, double y) { return std::abs(x - y) <= kRounding; }
-
-bool same(const RankPlayer::Snapshot& a, const RankPlayer::Snapshot& b) {
-  return a.allocator == b.allocator &&
-         std::equal(a.loop.begin(), a.loop.end(), b.loop.begin(), close);
-}
+// Ranks that stay as far apart take equally long, but for rounding (RankPlayer::same).
+bool close(double x, double y) { return std::abs(x - y) <= 1e-10; }
 
 class Lockstep {
  public:
@@ -54,7 +47,14 @@ class Lockstep {
   }
 
  private:
-  enum class State : std::uint8_t { ready, between_repetitions, meets, ended, out_of_memory };
+  enum class State : std::uint8_t {
+    ready,
+    between_repetitions,
+    before_equal_step,
+    meets,
+    ended,
+    out_of_memory
+  };
   struct Rank {
     RankPlayer player;
     State state = State::ready;
@@ -69,13 +69,19 @@ class Lockstep {
         meet();
         continue;
       }
-      // At the end of a repetition a rank waits for the others, if they do not wait for it.
+      // At the end of a repetition a rank waits for the others, if they do not wait for it; so it
+      // does before an equal step.
       if (next == nullptr) next = furthest_behind(State::between_repetitions);
+      if (next == nullptr && count_equal_steps()) continue;
+      if (next == nullptr) next = furthest_behind(State::before_equal_step);
       ZP_CHECK(next != nullptr, "ranks disagree in the number of their collectives");
       switch (next->player.go_on()) {
         case Stop::repetition:
           next->state = State::between_repetitions;
           count_equal_repetitions();
+          break;
+        case Stop::equal_step:
+          next->state = State::before_equal_step;
           break;
         case Stop::meeting:
           next->state = State::meets;
@@ -102,6 +108,21 @@ class Lockstep {
       if (found == nullptr || rank.player.loop().now() < found->player.loop().now()) found = &rank;
     }
     return found;
+  }
+
+  // False: some rank's next step is none, or they would drift apart.
+  bool count_equal_steps() {
+    if (!all(State::before_equal_step)) return false;
+    const double period = players_.front().player.last_step();
+    const bool alike = std::all_of(players_.begin(), players_.end(), [&](const Rank& rank) {
+      return close(rank.player.last_step(), period);
+    });
+    if (!alike) return false;
+    for (Rank& rank : players_) {
+      rank.player.skip_steps(period);
+      rank.state = State::ready;
+    }
+    return true;
   }
 
   // NCCL's rule: the same collectives in the same order.
@@ -156,7 +177,7 @@ class Lockstep {
 
   static double period_of(const Rank& rank, std::size_t cycle, std::size_t last) {
     const std::vector<RankPlayer::Snapshot>& snapshots = rank.player.snapshots();
-    return snapshots[last].moment.time.host - snapshots[last - cycle].moment.time.host;
+    return RankPlayer::between(snapshots[last - cycle], snapshots[last]);
   }
 
   // The least number of repetitions after which all ranks are as they were; 0: none.
@@ -172,7 +193,7 @@ class Lockstep {
     const double period = period_of(players_.front(), cycle, last);
     return std::all_of(players_.begin(), players_.end(), [&](const Rank& rank) {
       const std::vector<RankPlayer::Snapshot>& snapshots = rank.player.snapshots();
-      return same(snapshots[last - cycle], snapshots[last]) &&
+      return RankPlayer::same(snapshots[last - cycle], snapshots[last]) &&
              close(period_of(rank, cycle, last), period);
     });
   }

@@ -10,6 +10,7 @@
 // Source: CUDA programming guide, asynchronous concurrent execution.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -158,6 +159,8 @@ struct Instruction {
   std::int32_t index = 0;
   std::int64_t bytes : 56 = 0;             // of allocate; the limit of throttle; a slot of move
   Purpose purpose : 8 = Purpose::of_slot;  // of allocate
+
+  friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 static_assert(sizeof(Instruction) == 16);
 inline constexpr std::size_t kMostStreams = 16;
@@ -202,6 +205,11 @@ struct Program {
 
   std::span<const Instruction> of(const Section& section) const {
     return std::span(code).subspan(section.begin, section.end - section.begin);
+  }
+  // Have they the same instructions?
+  bool equal(const Section& a, const Section& b) const {
+    const std::span<const Instruction> x = of(a), y = of(b);
+    return std::equal(x.begin(), x.end(), y.begin(), y.end());
   }
 };
 

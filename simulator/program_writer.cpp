@@ -1,11 +1,47 @@
 #include "simulator/program_writer.hpp"
 
+#include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "base/check.hpp"
 #include "base/fingerprint.hpp"
 
 namespace zeroplan::simulator {
+
+namespace {
+
+bool takes_slot(Opcode opcode) { return opcode == Opcode::allocate || opcode == Opcode::release; }
+
+}  // namespace
+
+Fragment::Fragment(std::vector<Instruction> code) : code_(std::move(code)) {
+  struct Use {
+    std::int32_t slot = 0;
+    bool made = false;   // the first that happens to it is that it is made
+    bool holds = false;  // in the end
+    std::size_t last = 0;
+  };
+  std::unordered_map<std::int32_t, Use> uses;
+  for (std::size_t i = 0; i < code_.size(); ++i) {
+    const Instruction& instruction = code_[i];
+    const bool makes = instruction.opcode == Opcode::allocate;
+    if (!takes_slot(instruction.opcode)) continue;
+    slots_.push_back(instruction.index);
+    if (makes && instruction.bytes == 0) continue;  // holds nothing
+    Use& use = uses.try_emplace(instruction.index, Use{instruction.index, makes}).first->second;
+    use.holds = makes;
+    use.last = i;
+  }
+  std::sort(slots_.begin(), slots_.end());
+  slots_.erase(std::unique(slots_.begin(), slots_.end()), slots_.end());
+  std::vector<Use> left;
+  for (const auto& [slot, use] : uses) {
+    if (!use.made || use.holds) left.push_back(use);
+  }
+  std::sort(left.begin(), left.end(), [](const Use& a, const Use& b) { return a.last < b.last; });
+  for (const Use& use : left) changes_.push_back({use.slot, use.holds});
+}
 
 StreamId ProgramWriter::add_stream(std::string_view name) {
   ZP_CHECK(program_.streams.size() < kMostStreams, "too many streams");
@@ -67,6 +103,21 @@ void ProgramWriter::set_held(SlotIndex slot, bool holds) {
   Fingerprint one;
   one.add(at);
   held_ ^= one.low;
+}
+
+void ProgramWriter::write(const Fragment& fragment, std::span<const SlotIndex> slots) {
+  const std::size_t begin = position();
+  program_.code.insert(program_.code.end(), fragment.code().begin(), fragment.code().end());
+  for (Instruction& instruction : std::span(program_.code).subspan(begin)) {
+    instruction.label = label_;
+    if (!takes_slot(instruction.opcode)) continue;
+    instruction.index = slots[static_cast<std::size_t>(instruction.index)];
+  }
+  for (const Fragment::Change& change : fragment.changes()) {
+    const SlotIndex slot = slots[static_cast<std::size_t>(change.slot)];
+    ZP_CHECK(!change.holds || !is_held(slot), "a slot is allocated twice");
+    if (is_held(slot) != change.holds) set_held(slot, change.holds);
+  }
 }
 
 void ProgramWriter::throttle(QueueIndex queue, std::int64_t limit) {

@@ -3,12 +3,35 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "simulator/program.hpp"
 
 namespace zeroplan::simulator {
+
+// Instructions that are written again and again, each time for other slots: those of allocate and
+// release are numbers of a table that is given with it. No `move`, and labels do not count.
+class Fragment {
+ public:
+  explicit Fragment(std::vector<Instruction> code);
+
+  const std::vector<Instruction>& code() const { return code_; }
+  // The numbers that it has.
+  const std::vector<std::int32_t>& slots() const { return slots_; }
+  // What it makes and leaves, or lets go of and did not make.
+  struct Change {
+    std::int32_t slot = 0;
+    bool holds = false;
+  };
+  const std::vector<Change>& changes() const { return changes_; }
+
+ private:
+  std::vector<Instruction> code_;
+  std::vector<std::int32_t> slots_;
+  std::vector<Change> changes_;
+};
 
 class ProgramWriter {
  public:
@@ -46,6 +69,9 @@ class ProgramWriter {
   void queue_event(QueueIndex queue, StreamId stream) { add(Opcode::queue_event, stream, queue); }
   void throttle(QueueIndex queue, std::int64_t limit);
   void mark(Phase phase) { add(Opcode::mark, kComputeStream, static_cast<std::int32_t>(phase)); }
+
+  // Upon the slots of the table. Tensors that it makes and lets go of are not checked.
+  void write(const Fragment& fragment, std::span<const SlotIndex> slots);
 
   // Stream.wait_stream of torch. Nothing where both are the same.
   void wait_stream(StreamId stream, StreamId other) {

@@ -1,5 +1,9 @@
 #include "simulator/rank_player.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
 namespace zeroplan::simulator {
 namespace {
 
@@ -13,33 +17,63 @@ AllocatorOptions allocator_options(const RankProgram& rank, const SimulationOpti
   return result;
 }
 
+bool same_code(const Program& program, const StepSections& a, const StepSections& b) {
+  return std::equal(a.micro_steps.begin(),
+                    a.micro_steps.end(),
+                    b.micro_steps.begin(),
+                    b.micro_steps.end(),
+                    [&](const RepeatedSection& x, const RepeatedSection& y) {
+                      return x.times == y.times && program.equal(x.section, y.section);
+                    }) &&
+         program.equal(a.optimizer, b.optimizer);
+}
+
+// The first step from which on all have the instructions of the steady one.
+std::size_t alike_from(const RankProgram& rank) {
+  std::size_t first = rank.first_steps.size();
+  while (first > 0 && same_code(rank.program, rank.first_steps[first - 1], rank.steady)) --first;
+  return first;
+}
+
 }  // namespace
+
+bool RankPlayer::same(const Snapshot& a, const Snapshot& b) {
+  // Times are sums in another order: equal within rounding, against a period of milliseconds.
+  constexpr double kRounding = 1e-10;
+  const auto close = [](double x, double y) { return std::abs(x - y) <= kRounding; };
+  return a.memory == b.memory && std::equal(a.loop.begin(), a.loop.end(), b.loop.begin(), close);
+}
 
 // The host runs ahead of the GPU: the second steady step begins as all later ones do, and is the
 // one that is timed, from a device that is idle to one that is idle again.
 RankPlayer::RankPlayer(const RankProgram& rank, const SimulationOptions& options, Peers peers)
     : loop_(rank.program, allocator_options(rank, options), peers), options_(options) {
   loop_.record_allocator_events(options.allocator_events);
-  parts_.push_back({rank.initialisation, 1, After::nothing});
-  for (const StepSections& step : rank.first_steps) add(step, After::nothing);
-  add(rank.steady, After::settled);
-  if (options.trial) return;
-  parts_.push_back({{}, 1, After::warm});
-  add(rank.steady, After::nothing);
-  parts_.push_back({{}, 1, After::timed});
+  parts_.push_back({rank.initialisation});
+  for (const StepSections& step : rank.first_steps) add(step, Begins::step, Ends::section);
+  add(rank.steady, Begins::step, Ends::settled_step);
+  if (!options.trial) add(rank.steady, Begins::timed_step, Ends::timed_step);
+  if (options.fold) steps_.alike_from = alike_from(rank);
 }
 
-void RankPlayer::add(const StepSections& step, After after) {
+void RankPlayer::add(const StepSections& step, Begins begins, Ends ends) {
+  const std::size_t first = parts_.size();
   for (const RepeatedSection& part : step.micro_steps) {
-    parts_.push_back({part.section, part.times, After::nothing});
+    parts_.push_back({part.section, part.times});
   }
-  parts_.push_back({step.optimizer, 1, after});
+  parts_.push_back({step.optimizer});
+  parts_[first].begins = begins;
+  parts_.back().ends = ends;
+  ++steps_.count;
 }
 
 RankPlayer::Stop RankPlayer::go_on() {
   for (; progress_.part < parts_.size(); ++progress_.part) {
     const Part& part = parts_[progress_.part];
     if (progress_.begun == 0) {
+      if (part.begins != Begins::section && begin_step()) return Stop::equal_step;
+      if (part.begins == Begins::timed_step && !start_clock()) return Stop::meeting;
+      steps_.at_begin = false;
       progress_.times = part.times;
       snapshots_.clear();
       if (part.times > 1) snapshots_.push_back(snapshot());
@@ -54,36 +88,59 @@ RankPlayer::Stop RankPlayer::go_on() {
       snapshots_.push_back(snapshot());
       return Stop::repetition;
     }
-    if (!finish(part)) return Stop::meeting;
+    if (!finish(part.ends)) return Stop::meeting;
     progress_.begun = progress_.ended = 0;
   }
   return Stop::end;
 }
 
+// Is it as the one before? False, too, where the GPU was not idle before both.
+bool RankPlayer::begin_step() {
+  if (!options_.fold || std::exchange(steps_.at_begin, true)) return false;
+  ++steps_.begun;
+  steps_.before = std::move(steps_.now);
+  steps_.now.reset();
+  if (!loop_.is_idle()) return false;
+  loop_.drain();  // streams come to where the host is
+  steps_.now = snapshot();
+  const bool has_equal = steps_.begun >= steps_.alike_from + 2;
+  return has_equal && steps_.before && same(*steps_.before, *steps_.now);
+}
+
 // False: waits for peers first.
-bool RankPlayer::finish(const Part& part) {
-  switch (part.after) {
-    case After::nothing:
-      return true;
-    case After::settled:
-      result_.static_allocated = loop_.memory().allocated;
-      return true;
-    case After::warm:
-      if (!loop_.drain()) return false;
-      loop_.restart_clock();
-      loop_.observe(options_.observer);
-      return true;
-    case After::timed:
-      if (!loop_.drain()) return false;
-      result_.step = loop_.time();
-      return true;
-  }
+bool RankPlayer::start_clock() {
+  if (!loop_.drain()) return false;
+  loop_.restart_clock();
+  loop_.observe(options_.observer);
+  return true;
+}
+
+// False: waits for peers first.
+bool RankPlayer::finish(Ends ends) {
+  if (ends == Ends::settled_step) result_.static_allocated = loop_.memory().allocated;
+  if (ends != Ends::timed_step) return true;
+  if (!loop_.drain()) return false;
+  result_.step = loop_.time();
   return true;
 }
 
 RankPlayer::Snapshot RankPlayer::snapshot() const {
   if (!options_.fold) return {loop_.moment(), {}, {}};
-  return {loop_.moment(), loop_.relative_state(), loop_.allocator().fingerprint(loop_.clocks())};
+  return {loop_.moment(), loop_.relative_state(), loop_.memory_state()};
+}
+
+// The last of them is the timed one, or a trial's settled one.
+void RankPlayer::skip_steps(double period) {
+  const EventLoop::Moment& from = steps_.before->moment;
+  const EventLoop::Moment& to = steps_.now->moment;
+  const auto left = static_cast<std::int64_t>(steps_.count - steps_.begun + 1);
+  loop_.repeat(from, to, left - 1, static_cast<double>(left - 1) * period);
+  result_.static_allocated = loop_.memory().allocated;
+  loop_.restart_clock();
+  loop_.repeat(from, to, 1, period);
+  loop_.drain();
+  if (!options_.trial) result_.step = loop_.time();
+  progress_.part = parts_.size();
 }
 
 void RankPlayer::skip(std::int64_t times, std::size_t cycle, std::size_t last, double period) {

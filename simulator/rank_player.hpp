@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "simulator/engines/rank_program.hpp"
@@ -16,16 +17,23 @@ class RankPlayer {
   // What it stopped for.
   enum class Stop : std::uint8_t {
     repetition,  // the end of a section that is simulated again: perhaps it can be counted instead
+    equal_step,  // it and all later ones are as the one before: skip_steps() counts them
     meeting,     // EventLoop::meet() must be called on loop()
     end,
     out_of_memory
   };
-  // Where a repetition began or ended, and how host, streams and allocator stood there.
+  // Where a repetition began or ended, and how host, streams and memory stood there.
   struct Snapshot {
     EventLoop::Moment moment;
     std::vector<double> loop;  // EventLoop::relative_state
-    Fingerprint allocator;
+    Fingerprint memory;
   };
+  // The same host, streams and memory, whenever they were so.
+  static bool same(const Snapshot& a, const Snapshot& b);
+  // From `a` on until `b`, s.
+  static double between(const Snapshot& a, const Snapshot& b) {
+    return b.moment.time.host - a.moment.time.host;
+  }
   // How far it is in a section that is simulated several times.
   struct Progress {
     std::size_t part = 0;  // of the run
@@ -52,26 +60,44 @@ class RankPlayer {
   // The rest of the repetitions is left out.
   void leave_out_rest() { progress_.times = progress_.ended; }
 
+  // Behind Stop::equal_step: how long the step before was, s.
+  double last_step() const { return between(*steps_.before, *steps_.now); }
+  // All steps that are left take `period` s each and are not simulated.
+  void skip_steps(double period);
+
   // Of what was simulated so far.
   RankSimulation result() const;
 
  private:
-  enum class After : std::uint8_t { nothing, settled, warm, timed };
-  // A section of the run and what is done behind its last repetition.
+  // What begins with a section of the run, and what has ended with its last repetition.
+  enum class Begins : std::uint8_t { section, step, timed_step };
+  enum class Ends : std::uint8_t { section, settled_step, timed_step };
   struct Part {
     Section section;
     std::int64_t times = 1;
-    After after = After::nothing;
+    Begins begins = Begins::section;
+    Ends ends = Ends::section;
+  };
+  // The steps of the run in their order.
+  struct Steps {
+    std::size_t count = 0;
+    std::size_t alike_from = 0;  // the first of those that have equal instructions up to the last
+    std::size_t begun = 0;
+    bool at_begin = false;                // of the last that is counted as begun
+    std::optional<Snapshot> before, now;  // where the last two began, if the GPU was idle
   };
 
-  void add(const StepSections& step, After after);
-  bool finish(const Part& part);
+  void add(const StepSections& step, Begins begins, Ends ends);
+  bool begin_step();
+  bool start_clock();
+  bool finish(Ends ends);
   Snapshot snapshot() const;
 
   EventLoop loop_;
   SimulationOptions options_;
   std::vector<Part> parts_;
   Progress progress_;
+  Steps steps_;
   bool in_section_ = false;
   std::vector<Snapshot> snapshots_;
   RankSimulation result_;

@@ -43,6 +43,8 @@ GraphWriter::GraphWriter(const Plan& plan,
       keeps_outputs_(plan.workload.outputs_kept),
       operation_tasks_(graph.blocks.size()),
       partial_slots_(plan.engine_parameters.size(), -1),
+      stretches_(graph.blocks.size()),
+      slots_(graph.instances.size()),
       batch_slot_(writer.new_slots(SlotKind::batch, 1)) {
   for (const Block& block : graph.blocks) tied_sums_.push_back(tied_sums(block));
   for (const BlockInstance& instance : graph.instances) {
@@ -111,6 +113,77 @@ bool GraphWriter::is_tied_sum(std::int32_t block, std::int32_t storage) const {
   const std::vector<TiedSum>& sums = tied_sums_[static_cast<std::size_t>(block)];
   return std::any_of(
       sums.begin(), sums.end(), [=](const TiedSum& sum) { return sum.storage == storage; });
+}
+
+// A first product makes a workspace, which no later one does: such a stretch is not kept.
+std::size_t GraphWriter::write_stretch(const PassStep& pass,
+                                       std::size_t begin,
+                                       std::size_t number) {
+  const BlockInstance& instance = graph_.instances[static_cast<std::size_t>(pass.instance)];
+  const Block& block = graph_.block_of(instance);
+  Stretches& known =
+      stretches_[static_cast<std::size_t>(instance.block)][static_cast<std::size_t>(pass.pass)];
+  if (number >= known.size()) known.resize(number + 1);
+  std::optional<Stretch>& stretch = known[number];
+  const bool is_usual = !graph_.keeps(pass, block.input);
+  if (is_usual && stretch) {
+    writer_.write(stretch->fragment, slots_for(stretch->fragment, pass.instance));
+    return stretch->end;
+  }
+  const std::size_t position = writer_.position();
+  const std::int32_t slots = writer_.program().slots;
+  const std::vector<Event>& events = block.of(pass.pass);
+  std::size_t end = begin;
+  for (; end < events.size() && !is_heard(events[end].kind); ++end) write_event(pass, events[end]);
+  if (is_usual && writer_.program().slots == slots) {
+    stretch.emplace(fragment_of(pass, begin, position), end);
+  }
+  return end;
+}
+
+void GraphWriter::write_event(const PassStep& pass, const Event& event) {
+  if (!is_written(pass, event)) return;
+  if (event.kind == EventKind::operation) return write_operation(pass, event.index);
+  if (event.kind == EventKind::release) {
+    return writer_.release(slot_of(resolve(graph_, pass.instance, event.index)));
+  }
+  const Block& block = graph_.block_of(graph_.instances[static_cast<std::size_t>(pass.instance)]);
+  allocate(pass, block.storages[static_cast<std::size_t>(event.index)], event.index);
+}
+
+bool GraphWriter::is_written(const PassStep& pass, const Event& event) const {
+  if (event.kind != EventKind::release) return event.kind != EventKind::save;
+  const std::int32_t block = graph_.instances[static_cast<std::size_t>(pass.instance)].block;
+  if (pass.pass == Pass::backward && is_tied_sum(block, event.index)) return false;
+  return !graph_.keeps(pass, event.index);
+}
+
+// What was written since `position`, from this event on: slots by the storages of their events.
+Fragment GraphWriter::fragment_of(const PassStep& pass,
+                                  std::size_t event,
+                                  std::size_t position) const {
+  const std::vector<Instruction>& written = writer_.program().code;
+  std::vector<Instruction> code(written.begin() + static_cast<std::ptrdiff_t>(position),
+                                written.end());
+  const std::vector<Event>& events =
+      graph_.block_of(graph_.instances[static_cast<std::size_t>(pass.instance)]).of(pass.pass);
+  for (Instruction& instruction : code) {
+    if (instruction.opcode != Opcode::allocate && instruction.opcode != Opcode::release) continue;
+    while (events[event].kind == EventKind::operation || !is_written(pass, events[event])) ++event;
+    instruction.index = events[event++].index;
+  }
+  return Fragment(std::move(code));
+}
+
+std::span<const SlotIndex> GraphWriter::slots_for(const Fragment& fragment, std::int32_t instance) {
+  std::vector<SlotIndex>& slots = slots_[static_cast<std::size_t>(instance)];
+  const Block& block = graph_.block_of(graph_.instances[static_cast<std::size_t>(instance)]);
+  slots.resize(block.storages.size(), -1);
+  for (const std::int32_t storage : fragment.slots()) {
+    SlotIndex& slot = slots[static_cast<std::size_t>(storage)];
+    if (slot < 0) slot = slot_of(resolve(graph_, instance, storage));
+  }
+  return slots;
 }
 
 void GraphWriter::allocate(const PassStep& pass, const Storage& storage, std::int32_t index) {

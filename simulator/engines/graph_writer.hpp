@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "model/graph/graph.hpp"
@@ -58,36 +60,24 @@ class GraphWriter {
     const BlockInstance& instance = graph_.instances[static_cast<std::size_t>(pass.instance)];
     const Block& block = graph_.block_of(instance);
     writer_.set_label(labels_[static_cast<std::size_t>(pass.instance)]);
-    for (const Event& event : block.of(pass.pass)) {
-      switch (event.kind) {
-        case EventKind::operation:
-          write_operation(pass, event.index);
-          break;
-        case EventKind::allocate:
-          allocate(pass, block.storages[static_cast<std::size_t>(event.index)], event.index);
-          break;
-        case EventKind::release:
-          if (pass.pass == Pass::backward && is_tied_sum(instance.block, event.index)) break;
-          if (graph_.keeps(pass, event.index)) break;
-          writer_.release(slot_of(resolve(graph_, pass.instance, event.index)));
-          break;
-        case EventKind::save:
-          break;
-        case EventKind::weight_gradient: {
-          const WeightGradient& gradient =
-              block.weight_gradients[static_cast<std::size_t>(event.index)];
-          const std::int32_t parameter =
-              instance.parameters[static_cast<std::size_t>(gradient.parameter)];
-          const SlotIndex slot = gradient_slot(pass, gradient, parameter);
-          if (gradient.complete) on_gradient(parameter, slot);
-          break;
-        }
-        case EventKind::module_enter:
-        case EventKind::module_exit:
-        case EventKind::passes_beside:
-          on_module(event);
-          break;
+    const std::vector<Event>& events = block.of(pass.pass);
+    std::size_t stretch = 0;
+    for (std::size_t i = 0; i < events.size();) {
+      if (!is_heard(events[i].kind)) {
+        i = write_stretch(pass, i, stretch++);
+        continue;
       }
+      const Event& event = events[i++];
+      if (event.kind != EventKind::weight_gradient) {
+        on_module(event);
+        continue;
+      }
+      const WeightGradient& gradient =
+          block.weight_gradients[static_cast<std::size_t>(event.index)];
+      const std::int32_t parameter =
+          instance.parameters[static_cast<std::size_t>(gradient.parameter)];
+      const SlotIndex slot = gradient_slot(pass, gradient, parameter);
+      if (gradient.complete) on_gradient(parameter, slot);
     }
     graph_.free_behind(pass, [this](StorageId id) { writer_.release(slot_of(id)); });
   }
@@ -96,6 +86,18 @@ class GraphWriter {
   SlotIndex slot_of(StorageId id) const {
     return instance_slots_[static_cast<std::size_t>(id.instance)] + id.storage;
   }
+  // Events that the engine hears of.
+  static bool is_heard(EventKind kind) {
+    return kind == EventKind::module_enter || kind == EventKind::module_exit ||
+           kind == EventKind::passes_beside || kind == EventKind::weight_gradient;
+  }
+  // A stretch of events that the engine does not hear of, the `number`-th of the pass: what one
+  // instance of a block wrote is written again for all of them. Where it ends.
+  std::size_t write_stretch(const PassStep& pass, std::size_t begin, std::size_t number);
+  void write_event(const PassStep& pass, const Event& event);
+  bool is_written(const PassStep& pass, const Event& event) const;
+  Fragment fragment_of(const PassStep& pass, std::size_t event, std::size_t position) const;
+  std::span<const SlotIndex> slots_for(const Fragment& fragment, std::int32_t instance);
   void allocate(const PassStep& pass, const Storage& storage, std::int32_t index);
   void write_operation(const PassStep& pass, std::int32_t operation);
   SlotIndex gradient_slot(const PassStep& pass,
@@ -121,6 +123,13 @@ class GraphWriter {
   std::vector<std::int32_t> labels_;       // of each instance
   std::vector<std::array<std::vector<TaskIndex>, 2>> operation_tasks_;  // by block; [backward]
   std::vector<SlotIndex> partial_slots_;  // by parameter: a tied weight's gradient so far
+  struct Stretch {
+    Fragment fragment;
+    std::size_t end = 0;  // of its events
+  };
+  using Stretches = std::vector<std::optional<Stretch>>;
+  std::vector<std::array<Stretches, kPassCount>> stretches_;  // by block
+  std::vector<std::vector<SlotIndex>> slots_;  // by instance, of its storages; -1: not asked for
   SlotIndex batch_slot_;
   // By block: the tied weights whose part is added to the one before in a new tensor, and that
   // tensor, which takes its place.

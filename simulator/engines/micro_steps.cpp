@@ -86,7 +86,7 @@ class WrittenSteps {
       if (!are_alike) return p;
       if (2 * p > count) return 0;
       bool same = true;
-      for (int i = 0; i < p && same; ++i) same = code_of(back(i)) == code_of(back(i + p));
+      for (int i = 0; i < p && same; ++i) same = do_the_same(back(i), back(i + p));
       if (same) return p;
     }
     return 0;
@@ -102,6 +102,10 @@ class WrittenSteps {
     std::optional<Fingerprint> code;
   };
   Step& back(int i) { return steps_[steps_.size() - 1 - static_cast<std::size_t>(i)]; }
+  // Most take the same slots.
+  bool do_the_same(Step& a, Step& b) {
+    return writer_.program().equal(a.section, b.section) || code_of(a) == code_of(b);
+  }
   const Fingerprint& code_of(Step& step) {
     if (!step.code) step.code = reader_.code_of(step.section);
     return *step.code;

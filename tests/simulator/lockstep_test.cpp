@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "simulator/program_writer.hpp"
+#include "simulator/rank_player.hpp"
 #include "tests/catch.hpp"
 #include "tests/simulator/random_rank.hpp"
 
@@ -302,6 +303,53 @@ TEST_CASE("repetitions that are counted give what all of them give, for ranks th
     }
   }
   CHECK(counted > kRandom / 2);  // rounding tells that the sum was taken in another order
+}
+
+// Two steps and the steady one with the same instructions: the first makes what all later ones
+// find.
+TEST_CASE("steps that begin as the one before began are counted") {
+  const auto rank_of = [](bool differs) {
+    Script script;
+    const simulator::SlotIndex state = script.writer.new_slot();
+    script.writer.allocate(
+        state, 3_MiB, MemoryCategory::optimizer_states, simulator::kComputeStream);
+    script.rank.initialisation = script.writer.since(0);
+    const auto step = [&](double ms) {
+      const std::size_t begin = script.writer.position();
+      script.writer.release(state);
+      script.writer.allocate(
+          state, 3_MiB, MemoryCategory::optimizer_states, simulator::kComputeStream);
+      script.writer.issue(0, simulator::kComputeStream);
+      script.kernel(ms);
+      script.writer.host_wait_device();
+      simulator::StepSections sections;
+      sections.optimizer = script.writer.since(begin);
+      return sections;
+    };
+    script.task(simulator::TaskKind::kernel, 2.0);
+    script.rank.first_steps = {step(1.0), step(1.0)};
+    // Interned tasks are equal where programs are written; a script makes a new one each time.
+    script.rank.steady = differs ? step(1.0) : script.rank.first_steps.back();
+    return script.rank;
+  };
+  for (const bool differs : {false, true}) {
+    CAPTURE(differs);
+    const simulator::RankProgram rank = rank_of(differs);
+    simulator::RankPlayer player(rank, {}, simulator::Peers::keep_up);
+    CHECK(player.go_on() == simulator::RankPlayer::Stop::equal_step);
+    CHECK(player.last_step() == Approx(3e-3));
+    player.skip_steps(3e-3);
+    CHECK(player.go_on() == simulator::RankPlayer::Stop::end);
+    const simulator::RankSimulation counted = player.result();
+    simulator::SimulationOptions unfolded;
+    unfolded.fold = false;
+    const simulator::RankSimulation all = simulator::simulate_rank(rank, unfolded);
+    CHECK(step_ms(counted) == Approx(3.0));
+    CHECK(step_ms(counted) == Approx(step_ms(all)));
+    CHECK(counted.step.begin == Approx(all.step.begin));
+    CHECK(counted.step.launches == all.step.launches);
+    CHECK(counted.static_allocated == all.static_allocated);
+  }
 }
 
 TEST_CASE("repetitions that are counted pay for each of the driver's calls once, on a full GPU") {

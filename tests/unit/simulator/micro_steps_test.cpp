@@ -111,6 +111,42 @@ TEST_CASE("a slot that holds a tensor takes no other", "[micro_steps]") {
   CHECK_THROWS_AS(writer.move(slot, other), std::logic_error);
 }
 
+TEST_CASE("a fragment does on other slots what was written once", "[micro_steps]") {
+  simulator::Program program;
+  simulator::ProgramWriter writer(program);
+  // Slots 0 to 2 of a table: 0 is there before, 1 comes and goes, 2 stays.
+  const auto write = [&](const std::vector<simulator::SlotIndex>& slots) {
+    allocate(writer, slots[1]);
+    writer.release(slots[0]);
+    allocate(writer, slots[2]);
+    writer.release(slots[1]);
+  };
+  const std::vector<simulator::SlotIndex> one = {
+      writer.new_slot(), writer.new_slot(), writer.new_slot()};
+  const std::vector<simulator::SlotIndex> other = {one[2], one[1], one[0]};
+  allocate(writer, one[0]);
+  const std::uint64_t before = writer.held();
+  const std::size_t begin = writer.position();
+  write(one);
+  std::vector<simulator::Instruction> code(
+      program.code.begin() + static_cast<std::ptrdiff_t>(begin), program.code.end());
+  const simulator::Fragment fragment(std::move(code));  // its slots are 0 to 2
+  CHECK(fragment.slots() == std::vector<std::int32_t>{0, 1, 2});
+  const std::uint64_t after = writer.held();
+  CHECK(after != before);
+  writer.set_label(7);
+  writer.write(fragment, other);
+  CHECK(writer.held() == before);
+  const auto written = [&](std::size_t i) { return program.code[begin + 4 + i]; };
+  CHECK(written(0).index == other[1]);
+  CHECK(written(1).index == other[0]);
+  CHECK(written(2).index == other[2]);
+  CHECK(written(3).index == other[1]);
+  CHECK(written(2).label == 7);
+  CHECK(written(2).bytes == kSize.count());
+  CHECK_THROWS_AS(writer.write(fragment, other), std::logic_error);  // slot 0 holds a tensor
+}
+
 // Each of these had a middle micro-step that did not leave what it found, and was played again.
 TEST_CASE("steps of many micro-steps play to their end, whatever is fetched ahead",
           "[micro_steps]") {
