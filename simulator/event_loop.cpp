@@ -127,10 +127,13 @@ Fingerprint EventLoop::memory_state() const {
     if (tensor.block == kNoBlock) continue;
     const auto block = static_cast<std::size_t>(tensor.block);
     if (block >= holders.size()) holders.resize(block + 1);
-    holders[block] = slot << kCategoryBits | static_cast<std::uint64_t>(tensor.category);
+    holders[block] = (slot + 1) << kCategoryBits | static_cast<std::uint64_t>(tensor.category);
   }
-  return allocator_.fingerprint(
-      clocks_, [&](BlockId block) { return holders[static_cast<std::size_t>(block)]; });
+  return allocator_.fingerprint(clocks_, [&](BlockId block) {
+    const auto at = static_cast<std::size_t>(block);
+    ZP_CHECK(at < holders.size() && holders[at] > 0, "a tensor in no slot");
+    return holders[at];
+  });
 }
 
 bool EventLoop::is_idle() const {

@@ -20,7 +20,7 @@ class Lockstep {
       : options_(options) {
     const Peers peers = ranks.size() > 1 ? Peers::meet : Peers::keep_up;
     const bool observed = std::any_of(ranks.begin(), ranks.end(), [](const LockstepRank& rank) {
-      return rank.observer != nullptr;
+      return rank.observer != nullptr || rank.allocator_events != nullptr;
     });
     options_.fold = options.fold && !observed;
     players_.reserve(ranks.size());

@@ -1,6 +1,5 @@
 #include "simulator/program_writer.hpp"
 
-#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
@@ -16,31 +15,24 @@ bool takes_slot(Opcode opcode) { return opcode == Opcode::allocate || opcode == 
 }  // namespace
 
 Fragment::Fragment(std::vector<Instruction> code) : code_(std::move(code)) {
-  struct Use {
-    std::int32_t slot = 0;
-    bool made = false;   // the first that happens to it is that it is made
-    bool holds = false;  // in the end
-    std::size_t last = 0;
-  };
-  std::unordered_map<std::int32_t, Use> uses;
-  for (std::size_t i = 0; i < code_.size(); ++i) {
-    const Instruction& instruction = code_[i];
+  std::unordered_map<std::int32_t, Change> changes;
+  for (const Instruction& instruction : code_) {
     const bool makes = instruction.opcode == Opcode::allocate;
     if (!takes_slot(instruction.opcode)) continue;
-    slots_.push_back(instruction.index);
+    const auto [known, is_first] = changes.try_emplace(instruction.index);
+    if (is_first) slots_.push_back(instruction.index);
     if (makes && instruction.bytes == 0) continue;  // holds nothing
-    Use& use = uses.try_emplace(instruction.index, Use{instruction.index, makes}).first->second;
-    use.holds = makes;
-    use.last = i;
+    Change& change = known->second;
+    change.slot = instruction.index;
+    if (!change.is_used) change.makes_first = makes;
+    change.is_used = true;
+    change.holds = makes;
   }
-  std::sort(slots_.begin(), slots_.end());
-  slots_.erase(std::unique(slots_.begin(), slots_.end()), slots_.end());
-  std::vector<Use> left;
-  for (const auto& [slot, use] : uses) {
-    if (!use.made || use.holds) left.push_back(use);
+  for (const std::int32_t slot : slots_) {
+    const Change& change = changes.at(slot);
+    const bool passes_by = change.makes_first && !change.holds;
+    if (change.is_used && !passes_by) changes_.push_back(change);
   }
-  std::sort(left.begin(), left.end(), [](const Use& a, const Use& b) { return a.last < b.last; });
-  for (const Use& use : left) changes_.push_back({use.slot, use.holds});
 }
 
 StreamId ProgramWriter::add_stream(std::string_view name) {
@@ -115,9 +107,21 @@ void ProgramWriter::write(const Fragment& fragment, std::span<const SlotIndex> s
   }
   for (const Fragment::Change& change : fragment.changes()) {
     const SlotIndex slot = slots[static_cast<std::size_t>(change.slot)];
-    ZP_CHECK(!change.holds || !is_held(slot), "a slot is allocated twice");
+    ZP_CHECK(!change.makes_first || !is_held(slot), "a slot is allocated twice");
     if (is_held(slot) != change.holds) set_held(slot, change.holds);
   }
+}
+
+Fragment ProgramWriter::fragment_since(std::size_t position,
+                                       std::span<const std::int32_t> numbers) const {
+  std::vector<Instruction> code(program_.code.begin() + static_cast<std::ptrdiff_t>(position),
+                                program_.code.end());
+  auto number = numbers.begin();
+  for (Instruction& instruction : code) {
+    if (takes_slot(instruction.opcode)) instruction.index = *number++;
+  }
+  ZP_CHECK(number == numbers.end(), "another number of slots");
+  return Fragment(std::move(code));
 }
 
 void ProgramWriter::throttle(QueueIndex queue, std::int64_t limit) {

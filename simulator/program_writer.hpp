@@ -18,12 +18,14 @@ class Fragment {
   explicit Fragment(std::vector<Instruction> code);
 
   const std::vector<Instruction>& code() const { return code_; }
-  // The numbers that it has.
+  // The numbers that it has, each once.
   const std::vector<std::int32_t>& slots() const { return slots_; }
-  // What it makes and leaves, or lets go of and did not make.
+  // What it does to a slot, beyond making and letting go of a tensor of its own.
   struct Change {
     std::int32_t slot = 0;
-    bool holds = false;
+    bool is_used = false;
+    bool makes_first = false;  // so that the slot must hold nothing before
+    bool holds = false;        // in the end
   };
   const std::vector<Change>& changes() const { return changes_; }
 
@@ -70,6 +72,9 @@ class ProgramWriter {
   void throttle(QueueIndex queue, std::int64_t limit);
   void mark(Phase phase) { add(Opcode::mark, kComputeStream, static_cast<std::int32_t>(phase)); }
 
+  // What was written since `position`; `numbers` of the slots that it takes and lets go of, in
+  // turn.
+  Fragment fragment_since(std::size_t position, std::span<const std::int32_t> numbers) const;
   // Upon the slots of the table. Tensors that it makes and lets go of are not checked.
   void write(const Fragment& fragment, std::span<const SlotIndex> slots);
 

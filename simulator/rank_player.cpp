@@ -100,11 +100,11 @@ bool RankPlayer::begin_step() {
   ++steps_.begun;
   steps_.before = std::move(steps_.now);
   steps_.now.reset();
-  if (!loop_.is_idle()) return false;
+  const bool is_alike = steps_.begun > steps_.alike_from;
+  if (!is_alike || !loop_.is_idle()) return false;
   loop_.drain();  // streams come to where the host is
   steps_.now = snapshot();
-  const bool has_equal = steps_.begun >= steps_.alike_from + 2;
-  return has_equal && steps_.before && same(*steps_.before, *steps_.now);
+  return steps_.before && same(*steps_.before, *steps_.now);
 }
 
 // False: waits for peers first.

@@ -14,8 +14,8 @@ namespace zeroplan::simulator {
 struct SimulationOptions {
   // Of the GPU for this process's tensors; infinite: the peaks without a limit.
   Bytes available = Bytes::infinite();
-  // Equal micro-steps in a row are simulated until the state repeats, then counted. Off: all
-  // simulated.
+  // Equal micro-steps in a row, and equal steps, are simulated until the state repeats, then
+  // counted. Off: all simulated.
   bool fold = true;
   // Near a GPU's limit every flush leaves the allocator in another state, so that nothing folds,
   // while what one micro-step needs does not grow. After so many equal micro-steps in a row the

@@ -173,8 +173,8 @@ class Comparison {
     // Steps that are counted sum up the same times in another order.
     constexpr double kRounding = 1e-9;
     const Seconds longer = set.result.step.total - result.step.total;
-    const bool differs = std::abs(longer / set.result.step.total) > kRounding;
-    effect.step_time = differs ? longer : Seconds::zero();
+    const bool is_rounding = std::abs(longer / set.result.step.total) <= kRounding;
+    effect.step_time = is_rounding ? Seconds::zero() : longer;
     const bool moves = effect.gpu_memory != Bytes::zero() || effect.host_memory != Bytes::zero() ||
                        effect.step_time != Seconds::zero();
     if (moves) set.effects.push_back(std::move(effect));

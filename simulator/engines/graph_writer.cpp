@@ -133,46 +133,42 @@ std::size_t GraphWriter::write_stretch(const PassStep& pass,
   const std::size_t position = writer_.position();
   const std::int32_t slots = writer_.program().slots;
   const std::vector<Event>& events = block.of(pass.pass);
+  std::vector<std::int32_t> storages;  // of the slots that are taken and let go of, in turn
   std::size_t end = begin;
-  for (; end < events.size() && !is_heard(events[end].kind); ++end) write_event(pass, events[end]);
+  for (; end < events.size() && !is_heard(events[end].kind); ++end) {
+    if (write_event(pass, events[end])) storages.push_back(events[end].index);
+  }
   if (is_usual && writer_.program().slots == slots) {
-    stretch.emplace(fragment_of(pass, begin, position), end);
+    stretch = Stretch{writer_.fragment_since(position, storages), end};
   }
   return end;
 }
 
-void GraphWriter::write_event(const PassStep& pass, const Event& event) {
-  if (!is_written(pass, event)) return;
-  if (event.kind == EventKind::operation) return write_operation(pass, event.index);
-  if (event.kind == EventKind::release) {
-    return writer_.release(slot_of(resolve(graph_, pass.instance, event.index)));
+// Whether it takes or lets go of the slot of its storage.
+bool GraphWriter::write_event(const PassStep& pass, const Event& event) {
+  const BlockInstance& instance = graph_.instances[static_cast<std::size_t>(pass.instance)];
+  switch (event.kind) {
+    case EventKind::operation:
+      write_operation(pass, event.index);
+      return false;
+    case EventKind::allocate:
+      allocate(pass,
+               graph_.block_of(instance).storages[static_cast<std::size_t>(event.index)],
+               event.index);
+      return true;
+    case EventKind::release:
+      if (pass.pass == Pass::backward && is_tied_sum(instance.block, event.index)) return false;
+      if (graph_.keeps(pass, event.index)) return false;
+      writer_.release(slot_of(resolve(graph_, pass.instance, event.index)));
+      return true;
+    case EventKind::save:
+    case EventKind::module_enter:
+    case EventKind::module_exit:
+    case EventKind::weight_gradient:
+    case EventKind::passes_beside:
+      return false;
   }
-  const Block& block = graph_.block_of(graph_.instances[static_cast<std::size_t>(pass.instance)]);
-  allocate(pass, block.storages[static_cast<std::size_t>(event.index)], event.index);
-}
-
-bool GraphWriter::is_written(const PassStep& pass, const Event& event) const {
-  if (event.kind != EventKind::release) return event.kind != EventKind::save;
-  const std::int32_t block = graph_.instances[static_cast<std::size_t>(pass.instance)].block;
-  if (pass.pass == Pass::backward && is_tied_sum(block, event.index)) return false;
-  return !graph_.keeps(pass, event.index);
-}
-
-// What was written since `position`, from this event on: slots by the storages of their events.
-Fragment GraphWriter::fragment_of(const PassStep& pass,
-                                  std::size_t event,
-                                  std::size_t position) const {
-  const std::vector<Instruction>& written = writer_.program().code;
-  std::vector<Instruction> code(written.begin() + static_cast<std::ptrdiff_t>(position),
-                                written.end());
-  const std::vector<Event>& events =
-      graph_.block_of(graph_.instances[static_cast<std::size_t>(pass.instance)]).of(pass.pass);
-  for (Instruction& instruction : code) {
-    if (instruction.opcode != Opcode::allocate && instruction.opcode != Opcode::release) continue;
-    while (events[event].kind == EventKind::operation || !is_written(pass, events[event])) ++event;
-    instruction.index = events[event++].index;
-  }
-  return Fragment(std::move(code));
+  return false;
 }
 
 std::span<const SlotIndex> GraphWriter::slots_for(const Fragment& fragment, std::int32_t instance) {

@@ -94,9 +94,7 @@ class GraphWriter {
   // A stretch of events that the engine does not hear of, the `number`-th of the pass: what one
   // instance of a block wrote is written again for all of them. Where it ends.
   std::size_t write_stretch(const PassStep& pass, std::size_t begin, std::size_t number);
-  void write_event(const PassStep& pass, const Event& event);
-  bool is_written(const PassStep& pass, const Event& event) const;
-  Fragment fragment_of(const PassStep& pass, std::size_t event, std::size_t position) const;
+  bool write_event(const PassStep& pass, const Event& event);
   std::span<const SlotIndex> slots_for(const Fragment& fragment, std::int32_t instance);
   void allocate(const PassStep& pass, const Storage& storage, std::int32_t index);
   void write_operation(const PassStep& pass, std::int32_t operation);

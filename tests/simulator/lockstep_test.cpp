@@ -305,50 +305,85 @@ TEST_CASE("repetitions that are counted give what all of them give, for ranks th
   CHECK(counted > kRandom / 2);  // rounding tells that the sum was taken in another order
 }
 
-// Two steps and the steady one with the same instructions: the first makes what all later ones
-// find.
-TEST_CASE("steps that begin as the one before began are counted") {
-  const auto rank_of = [](bool differs) {
-    Script script;
-    const simulator::SlotIndex state = script.writer.new_slot();
+namespace {
+
+// Two first steps and the steady one, of so many milliseconds and one of a collective each; every
+// step makes its states anew.
+simulator::RankProgram rank_of_steps(const std::vector<double>& ms) {
+  Script script;
+  const simulator::SlotIndex state = script.writer.new_slot();
+  const auto make = [&] {
     script.writer.allocate(
         state, 3_MiB, MemoryCategory::optimizer_states, simulator::kComputeStream);
-    script.rank.initialisation = script.writer.since(0);
-    const auto step = [&](double ms) {
-      const std::size_t begin = script.writer.position();
-      script.writer.release(state);
-      script.writer.allocate(
-          state, 3_MiB, MemoryCategory::optimizer_states, simulator::kComputeStream);
-      script.writer.issue(0, simulator::kComputeStream);
-      script.kernel(ms);
-      script.writer.host_wait_device();
-      simulator::StepSections sections;
-      sections.optimizer = script.writer.since(begin);
-      return sections;
-    };
-    script.task(simulator::TaskKind::kernel, 2.0);
-    script.rank.first_steps = {step(1.0), step(1.0)};
-    // Interned tasks are equal where programs are written; a script makes a new one each time.
-    script.rank.steady = differs ? step(1.0) : script.rank.first_steps.back();
-    return script.rank;
   };
-  for (const bool differs : {false, true}) {
-    CAPTURE(differs);
-    const simulator::RankProgram rank = rank_of(differs);
+  make();
+  script.rank.initialisation = script.writer.since(0);
+  std::vector<simulator::TaskIndex> tasks;  // equal work is one task
+  for (std::size_t i = 0; i < ms.size(); ++i) {
+    const auto same = std::find(ms.begin(), ms.end(), ms[i]) - ms.begin();
+    const bool is_known = static_cast<std::size_t>(same) < i;
+    tasks.push_back(is_known ? tasks[static_cast<std::size_t>(same)]
+                             : script.task(simulator::TaskKind::kernel, ms[i]));
+  }
+  const simulator::TaskIndex together = script.task(simulator::TaskKind::collective, 1.0);
+  std::vector<simulator::StepSections> steps;
+  for (const simulator::TaskIndex task : tasks) {
+    const std::size_t begin = script.writer.position();
+    script.writer.release(state);
+    make();
+    script.writer.issue(task, simulator::kComputeStream);
+    script.writer.wait_stream(script.nccl, simulator::kComputeStream);
+    script.writer.issue(together, script.nccl);
+    script.writer.host_wait_device();
+    steps.push_back({{}, script.writer.since(begin)});
+  }
+  script.rank.steady = steps.back();
+  steps.pop_back();
+  script.rank.first_steps = std::move(steps);
+  return script.rank;
+}
+
+simulator::SimulationOptions unfolded() {
+  simulator::SimulationOptions options;
+  options.fold = false;
+  return options;
+}
+
+void check_same(const simulator::RankSimulation& counted, const simulator::RankSimulation& all) {
+  CHECK(step_ms(counted) == Approx(step_ms(all)));
+  CHECK(counted.step.begin == Approx(all.step.begin));
+  CHECK(counted.step.launches == all.step.launches);
+  CHECK(counted.static_allocated == all.static_allocated);
+  CHECK(counted.stats.peak_reserved() == all.stats.peak_reserved());
+}
+
+}  // namespace
+
+TEST_CASE("steps that begin as the one before began, with its instructions, are counted") {
+  const auto check = [](const std::vector<double>& ms, double last) {
+    CAPTURE(last);
+    const simulator::RankProgram rank = rank_of_steps(ms);
     simulator::RankPlayer player(rank, {}, simulator::Peers::keep_up);
-    CHECK(player.go_on() == simulator::RankPlayer::Stop::equal_step);
-    CHECK(player.last_step() == Approx(3e-3));
-    player.skip_steps(3e-3);
+    REQUIRE(player.go_on() == simulator::RankPlayer::Stop::equal_step);
+    CHECK(player.last_step() == Approx(last * 1e-3));
+    player.skip_steps(player.last_step());
     CHECK(player.go_on() == simulator::RankPlayer::Stop::end);
-    const simulator::RankSimulation counted = player.result();
-    simulator::SimulationOptions unfolded;
-    unfolded.fold = false;
-    const simulator::RankSimulation all = simulator::simulate_rank(rank, unfolded);
-    CHECK(step_ms(counted) == Approx(3.0));
-    CHECK(step_ms(counted) == Approx(step_ms(all)));
-    CHECK(counted.step.begin == Approx(all.step.begin));
-    CHECK(counted.step.launches == all.step.launches);
-    CHECK(counted.static_allocated == all.static_allocated);
+    CHECK(step_ms(player.result()) == Approx(last));
+    check_same(player.result(), simulator::simulate_rank(rank, unfolded()));
+  };
+  check({2.0, 2.0, 2.0}, 3.0);  // behind the first
+  check({2.0, 2.0, 4.0}, 5.0);  // not before the steady one was played
+  check({4.0, 2.0, 2.0}, 3.0);
+}
+
+TEST_CASE("ranks whose steps are equal from different ones on are played until all of them are") {
+  const simulator::RankProgram early = rank_of_steps({2.0, 2.0, 2.0});
+  const simulator::RankProgram late = rank_of_steps({2.0, 6.0, 4.0});
+  const auto some = together({&early, &late});
+  const auto all = together({&early, &late}, unfolded());
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(step_ms(some[i]) == Approx(5.0));
+    check_same(some[i], all[i]);
   }
 }
 

@@ -131,7 +131,7 @@ TEST_CASE("a fragment does on other slots what was written once", "[micro_steps]
   std::vector<simulator::Instruction> code(
       program.code.begin() + static_cast<std::ptrdiff_t>(begin), program.code.end());
   const simulator::Fragment fragment(std::move(code));  // its slots are 0 to 2
-  CHECK(fragment.slots() == std::vector<std::int32_t>{0, 1, 2});
+  CHECK(fragment.slots() == std::vector<std::int32_t>{1, 0, 2});
   const std::uint64_t after = writer.held();
   CHECK(after != before);
   writer.set_label(7);
@@ -145,6 +145,15 @@ TEST_CASE("a fragment does on other slots what was written once", "[micro_steps]
   CHECK(written(2).label == 7);
   CHECK(written(2).bytes == kSize.count());
   CHECK_THROWS_AS(writer.write(fragment, other), std::logic_error);  // slot 0 holds a tensor
+  // What was there may go before something else comes.
+  const std::size_t again = writer.position();
+  writer.release(one[0]);
+  allocate(writer, one[0]);
+  const std::vector<std::int32_t> numbers = {1, 1};
+  const simulator::Fragment replaced = writer.fragment_since(again, numbers);
+  writer.write(replaced, std::vector<simulator::SlotIndex>{-1, one[0]});
+  CHECK(program.code.back().index == one[0]);
+  CHECK(writer.held() == before);
 }
 
 // Each of these had a middle micro-step that did not leave what it found, and was played again.
