@@ -57,9 +57,10 @@ class LayerLists {
 
   std::size_t count() const { return count_; }
 
-  bool is_last_of_its_value(std::string_view key, std::size_t i) const {
+  // Of the first `count` layers.
+  bool is_last_of_its_value(std::string_view key, std::size_t i, std::size_t count) const {
     const Json own = item(key, i);
-    for (std::size_t next = i + 1; next < count_; ++next) {
+    for (std::size_t next = i + 1; next < count; ++next) {
       if (item(key, next) == own) return false;
     }
     return true;
@@ -74,8 +75,9 @@ class LayerLists {
 // A layer's part of a rule, by its key: the item of a list, for "<key" and "<1" whether it is one
 // of the first so many, for ">1" whether it is the last, for "%key" whether it ends a period, for
 // "^key" whether it begins one, for "$key" whether it is the last of its value in a list, for
-// "+key" the item of the next layer ("": there is none), for "@key" whether a list has its number.
-// Null: nothing.
+// "+key" the item of the next layer ("": there is none), for "@key" whether a list has its number,
+// for "-key:list" whether it is one of so many that come last ("last") or the last of its value in
+// the list before them ("before"; else ""). Null: nothing.
 Json said_of_layer(std::string_view key,
                    std::size_t i,
                    const LayerLists& lists,
@@ -83,7 +85,19 @@ Json said_of_layer(std::string_view key,
   const char sort = key.front();
   if (sort == '$') {
     key.remove_prefix(1);
-    return lists.item(key, i).is_null() ? Json() : Json(lists.is_last_of_its_value(key, i));
+    return lists.item(key, i).is_null() ? Json()
+                                        : Json(lists.is_last_of_its_value(key, i, lists.count()));
+  }
+  if (sort == '-') {
+    const std::size_t colon = key.find(':');
+    const auto last = values.size(key.substr(1, colon - 1));
+    const std::string_view list = key.substr(colon + 1);
+    const auto count = static_cast<std::int64_t>(lists.count());
+    if (!last || *last < 0 || *last > count || lists.item(list, i).is_null()) return {};
+    const auto before = static_cast<std::size_t>(count - *last);
+    if (i >= before) return Json("last");
+    const bool passes_on = *last > 0 && lists.is_last_of_its_value(list, i, before);
+    return Json(passes_on ? "before" : "");
   }
   if (sort == '+') {
     key.remove_prefix(1);
@@ -156,7 +170,7 @@ std::vector<std::size_t> kinds_of(const Json& layers, const Values& values) {
   }
   const std::vector<Json>& by = layers.find("rules")->items().front().find("by")->items();
   const std::string key = by.empty() ? "" : by.front().as_string();
-  throw NotRecorded{key.find_first_of("<>%^$+@") == 0 ? key.substr(1) : key,
+  throw NotRecorded{key.find_first_of("<>%^$+@-") == 0 ? key.substr(1, key.find(':') - 1) : key,
                     phrase("layers of the kinds that were recorded")};
 }
 

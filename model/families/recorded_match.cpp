@@ -180,6 +180,8 @@ class Match {
     if (heads == nullptr) return std::nullopt;
     const std::string &key = heads->find("key")->as_string(), &of = heads->find("of")->as_string();
     const auto all = values_.size(of), shared = values_.size(key);
+    if (heads->find("several") != nullptr && shared == 1)
+      return NotRecorded{key, phrase("2 or more")};
     if (all && shared && (*all != *shared) == heads->find("grouped")->as_boolean()) {
       return std::nullopt;
     }

@@ -211,6 +211,36 @@ void spell_out(const Json& family, const std::string& key, const Json& how, Json
   part[name_in_part(key)] = std::move(kinds);
 }
 
+// What layers of one kind have otherwise, in a table by their numbers, as keys that say it of all
+// of them; what a row leaves out is as in other layers. A table of other layers stays.
+void take_table(const std::string& name, const Json& how, Json& part) {
+  const Json* table = part.find(name);
+  const Json* list = part.find(how.find("list")->as_string());
+  if (table == nullptr || !table->is_object() || list == nullptr || !list->is_array()) return;
+  const Json* row = nullptr;
+  std::size_t rows = 0;
+  for (std::size_t i = 0; i < list->items().size(); ++i) {
+    if (list->items()[i] != *how.find("kind")) continue;
+    const Json* own = table->find(std::to_string(i));
+    if (own == nullptr || !own->is_object() || (row != nullptr && *own != *row)) return;
+    row = own;
+    ++rows;
+  }
+  if (row == nullptr || rows != table->members().size()) return;
+  const Json& keys = *how.find("keys");
+  const Json said = *row;
+  for (const auto& [own, value] : said.members()) {
+    if (keys.find(own) == nullptr) return;  // something else is said of them
+  }
+  for (const auto& [own, of_all] : keys.members()) {
+    const Json* value = said.find(own) != nullptr ? said.find(own) : part.find(own);
+    if (value == nullptr || part.find(of_all.as_string()) != nullptr) continue;
+    Json taken = *value;
+    part[of_all.as_string()] = std::move(taken);
+  }
+  part[name] = Json();
+}
+
 // Parts by the names that the class has for them ("llm_config": "text_config").
 void name_parts(const Json& aliases, Json& config) {
   for (const auto& [alias, name] : aliases.members()) {
@@ -226,13 +256,21 @@ void name_parts(const Json& aliases, Json& config) {
 
 Json spelled_out(const Json& family, Json config) {
   if (const Json* aliases = family.find("aliases")) name_parts(*aliases, config);
-  const Json* lists = family.find("spelling");
-  if (lists == nullptr) return config;
-  for (const auto& [key, how] : lists->members()) {
-    const std::size_t dot = key.find('.');
-    Json* part = dot == std::string::npos ? &config : config.find(key.substr(0, dot));
-    if (part != nullptr && part->is_object()) spell_out(family, key, how, *part);
-  }
+  const auto in_parts = [&](std::string_view what, const auto& change) {
+    const Json* rows = family.find(what);
+    if (rows == nullptr) return;
+    for (const auto& [key, how] : rows->members()) {
+      const std::size_t dot = key.find('.');
+      Json* part = dot == std::string::npos ? &config : config.find(key.substr(0, dot));
+      if (part != nullptr && part->is_object()) change(key, how, *part);
+    }
+  };
+  in_parts("spelling", [&](const std::string& key, const Json& how, Json& part) {
+    spell_out(family, key, how, part);
+  });
+  in_parts("tables", [](const std::string& key, const Json& how, Json& part) {
+    take_table(name_in_part(key), how, part);
+  });
   return config;
 }
 
@@ -300,6 +338,11 @@ std::optional<std::int64_t> RecordedValues::size(std::string_view key) const {
   if (usual != nullptr && is_formula(*usual)) return sum(usual->as_string());  // "=4*n_embd"
   const Json* labels = key == "num_labels" && said(key) == nullptr ? said("id2label") : nullptr;
   if (labels != nullptr) return static_cast<std::int64_t>(labels->members().size());
+  if (value != nullptr && value->is_array() && !value->items().empty()) {  // one for each layer
+    const std::vector<Json>& each = value->items();
+    const bool is_one = std::count(each.begin(), each.end(), each.front()) == std::ssize(each);
+    value = is_one ? &each.front() : nullptr;
+  }
   if (value == nullptr || !value->is_integer() || value->as_integer() < 0) return std::nullopt;
   return value->as_integer();
 }

@@ -49,6 +49,7 @@ _WINDOWS = ("window", "attention_chunk_size")
 _CHOSEN = "index_topk"  # of an indexer: so many keys for each query, or all where there are fewer
 _CHOSEN_OF = ("compress_rates", "compressed_sparse_attention")  # where an entry of the indexer stands for so many tokens
 _FIRST = ("first_k_dense", "num_dense_layers", "moe_layer_start_index", "dense_layers")
+_LASTS = ("kv_shared_layers",)  # numbers of layers that come last
 _PERIODS = ("interval", "pattern", "_step", "layer_freq", "every_n", "attention_frequency")
 # Keys that name no size and no operation.
 _NAMES = ("token_id", "token_index", "_name_or_path", "transformers_version", "architectures", "model_type", "dtype", "torch_dtype", "id2label", "label2id",
@@ -61,13 +62,18 @@ SPARE = ("density_router_hidden_size",)
 # Ways to do something that a config has a word for.
 _WAYS = {"topk_method": ("greedy", "group_limited_greedy")}
 # By model type, what released checkpoints have where the class's defaults are another class, each recorded by itself; ({},): the defaults alone.
-# A tuple is repeated over the layers.
+# A tuple is repeated over the layers; a number of layers is of how many it is recorded.
 _TEXT, _VISION = "text_config.model_type", "vision_config.model_type"
 _NORMED = {"text_config.norm_topk_prob": True}
 _CONVOLUTIONS = ("conv", "conv", "full_attention")
 _WITH_STATES = ("linear_attention", "mlp", "full_attention", "moe")
 _WITHOUT_LAYER_INPUTS = {"final_logit_softcapping": 30.0, "use_bidirectional_attention": "vision", "hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "global_head_dim": 512, "num_global_key_value_heads": 4,
                          "layer_types": ("sliding_attention", "full_attention")}
+_PASSED_ON = {"num_hidden_layers": 8, "num_kv_shared_layers": 4}  # keys and values to the last layers: each kind of them twice
+_WITH_LAYER_INPUTS = {"final_logit_softcapping": 30.0, "global_head_dim": 512, **_PASSED_ON, "layer_types": ("sliding_attention", "full_attention")}
+_GEMMA4_SMALL = (_WITH_LAYER_INPUTS, {**_WITH_LAYER_INPUTS, "use_double_wide_mlp": True})  # E4B, E2B
+_GEMMA3N = {**_PASSED_ON, "num_hidden_layers": 10, "layer_types": ("sliding_attention", "full_attention"),
+            "activation_sparsity_pattern": (0.95, 0.95) + (0.0,) * 8}
 _GEMMA4 = (  # 31B, 26B-A4B
     _WITHOUT_LAYER_INPUTS, {**_WITHOUT_LAYER_INPUTS, "enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704})
 RELEASED = {
@@ -100,8 +106,11 @@ RELEASED = {
     "step3p7": ({"text_config.sliding_window": 512},),
     "xmod": ({"default_language": "en_XX"},),
     "gemma4": ({}, *({_VISION: "gemma4_vision", "vision_config.standardize": True, **{"text_config." + key: value for key, value in text.items()}}
-                     for text in _GEMMA4)),
-    "gemma4_text": _GEMMA4,
+                     for text in _GEMMA4),
+               *({_VISION: "gemma4_vision", "vision_config.use_clipped_linears": True, "audio_config.model_type": "gemma4_audio", "audio_config.use_clipped_linears": True,
+                  **{"text_config." + key: value for key, value in text.items()}} for text in _GEMMA4_SMALL)),
+    "gemma4_text": (*_GEMMA4, *_GEMMA4_SMALL),
+    "gemma3n_text": (_GEMMA3N,),
     "falcon": (  # 7B; 40B and 180B; 2 11B; RW
         {}, {"new_decoder_architecture": True, "num_kv_heads": 8}, {"new_decoder_architecture": True, "num_kv_heads": 8, "num_ln_in_parallel_attn": 1},
         {"alibi": True, "multi_query": False, "parallel_attn": False, "bias": True}),
@@ -222,6 +231,10 @@ def is_wide(key, value):
 
 def is_first(key):
     return any(name in key for name in _FIRST)
+
+
+def is_last(key):
+    return any(name in key for name in _LASTS)
 
 
 def is_window(key):

@@ -13,13 +13,15 @@ import os
 import re
 import sys
 
-from .config_keys import (BEFORE_5, LATENT_HEADS, LAYERS, RELEASED, SIZES, WHOLE_BLOCKS, is_name, is_size, is_stack, is_window, kinds_of_times, last, nested, others,
+from .config_keys import (BEFORE_5, LATENT_HEADS, LAYERS, RELEASED, SIZES, WHOLE_BLOCKS, is_last, is_name, is_size, is_stack, is_window, kinds_of_times, last, nested, others,
                           repeated, sizes_of, switched, tokens_of)
+from .formulas import Differs
 from .loops import folded_loops
+from .merging import numbers_of
 from .models import text_of
 from .pools import beside, pooled
 from .problem import Problem
-from .spelling import spellings
+from .spelling import spellings, tables
 from .variant import BATCHES, TooFewLayers, Variant
 
 _SEQUENCES = (128, 256, 512)
@@ -45,13 +47,15 @@ class Class:
         self.sequences = tuple(fewest + times * unit for times in (0, 1, 3)) if key else _SEQUENCES
         self.options, self.loops = options, False  # whether blocks have loops that stand once
         self.layers_more = 0  # than show the kinds of its lists
-        self.released = {key: value for key, value in (released or {}).items() if not isinstance(value, tuple)}
+        self.fewest = next((value for key, value in (released or {}).items() if last(key) in LAYERS), None)  # layers that show every kind
+        self.released = {key: value for key, value in (released or {}).items() if not isinstance(value, tuple) and last(key) not in LAYERS}
         self.repeated = {key: value for key, value in (released or {}).items() if isinstance(value, tuple)}  # over the layers
         if options.family not in CONFIG_MAPPING:
             raise Problem("a model type of transformers %s" % transformers.__version__, options.family, "")
         self.config_class = CONFIG_MAPPING[options.family]
         usual = self.usual_config()
         self.parts = sorted(getattr(usual, "sub_configs", None) or ())  # configs inside it
+        self.repeats = ()  # sizes that the class says once for each layer
         self.chosen_types = [part + ".model_type" for part in self.parts if usual.sub_configs[part].__name__ == "AutoConfig"]  # which class a part has
         text = next((part for part in self.parts if getattr(usual, part, None) is text_of(usual)), None)
         self.text = text + "." if text else ""  # what keys of the text model begin with
@@ -61,6 +65,7 @@ class Class:
         self.layers_key = next((self.text + key for key in LAYERS if self.text + key in self.defaults and self._is_settable(self.text + key)), next(iter(stacks), None))
         if self.layers_key is None:
             raise Problem("a config with a number of layers", options.family, "")
+        self.repeats = tuple(key for key, value in self.defaults.items() if self._repeats(key, value))
         usual = self.flat(self.config({}))  # a part that is said has its class's defaults, another perhaps those of the whole
         self.defaults = {**self.released, **{key: value for key, value in usual.items() if not last(key).startswith("_") and not self._is_sum(key)}}
         self.stacks = [key for key in self.defaults if is_stack(key, self.text) and key != self.layers_key and self._is_free_count(key)]
@@ -92,6 +97,15 @@ class Class:
         self.width_of_heads = None  # hidden_size / heads, where the class runs with its own alone
         self.joint = []  # changes of several keys at once with which the class ran
         self.of_towers = {}  # key of a tower that is not run -> what other values change, the same in every document
+
+    def _repeats(self, key, value):
+        """Whether a list is one size, which the class takes as a number and says once for each layer."""
+        if not isinstance(value, list) or len(value) != self.defaults[self.layers_key] or len(set(map(str, value))) != 1 or not is_size(key, value[0]):
+            return False
+        try:
+            return self.flat(self.config_class(**nested({key: value[0]}))).get(key) == value
+        except Exception:
+            return False
 
     def _is_settable(self, key):
         """Whether a config can say that key: of an encoder and a decoder some have it as a sum."""
@@ -201,12 +215,12 @@ class Class:
             return self.config_class(**nested({**self.released, **{key: repeated(kinds, count) for key, kinds in self.repeated.items()}}))
 
     def class_values(self):
-        """The class's own values of switches that the checkpoints of this way have otherwise: a config that is silent has the class's."""
+        """The class's own values of switches, and of layers that come last, that the checkpoints of this way have otherwise: a config that is silent has the class's."""
         try:
             own = self.flat(self.config_class())
         except Exception:  # it has no defaults
             return {}
-        return {key: own[key] for key, value in self.released.items() if isinstance(value, bool) and isinstance(own.get(key), bool) and own[key] != value}
+        return {key: own[key] for key, value in self.released.items() if (isinstance(value, bool) and isinstance(own.get(key), bool) or is_last(key)) and own[key] != value}
 
     def flat(self, config):
         """A config's values, those of configs inside it behind their names."""
@@ -224,6 +238,7 @@ class Class:
                 values.update({"%s.%s" % (key, name): inner for name, inner in value.items()})
             else:
                 values[key] = value
+        values.update({key: values[key][0] for key in self.repeats if isinstance(values.get(key), list) and len(set(values[key])) == 1})
         texts = [(part + ".", text) for part in self.parts if (text := getattr(config, part, None)) is text_of(config)]
         for part, own in [("", config), *texts]:
             if isinstance(getattr(type(own), LAYERS[0], None), property):  # the length of a list
@@ -322,6 +337,7 @@ class Class:
             **({"scores": scores} if scores and not first["name"].endswith("MaskedLM") else {}),
             **({"aliases": aliases} if (aliases := self._aliases()) else {}),
             **({"spelling": spelling} if (spelling := spellings(self)) else {}),
+            **({"tables": said} if (said := tables(self)) else {}),
             "software": first["software"],
             "attention": first.get("attention", ""),
             "documents": rows,
@@ -423,7 +439,13 @@ class Class:
                 if grouped == self.grouped:
                     raise
                 _left_out(error, attention, "heads that share keys" if grouped else "as many keys as heads")
-        return rows + self._switched(rows[0]["fixed"], switches)
+        fixed, one = rows[0]["fixed"], []
+        if self.kv_key and self._is_another_with_one():
+            one = [Variant(self, True, tied, long, {self.kv_key: 1}, alike).row() for alike in self._ways_alike() for tied in self.ties for long in self._lengths()]
+        rows += self._switched(fixed, switches)
+        for row in rows if one else ():
+            row["heads"]["several"] = True
+        return rows + one
 
     def _reads_groups(self):
         """Whether it matters how many heads share keys."""
@@ -433,6 +455,19 @@ class Class:
         except Exception:
             return True
         return documents[0] != documents[1]
+
+    def _is_another_with_one(self):
+        """Whether one head of keys for all is another document than a few: what repeats it makes a view, and copies several."""
+        try:
+            first = Variant(self, True, self.ties[0], False, {})
+            one, few = (self.of(dict(first.base, **{self.kv_key: count}), first.said, points=self.point())[0] for count in (1, first.base[self.kv_key]))
+        except Exception:
+            return False
+        try:
+            numbers_of(one, few)
+        except Differs:
+            return first.base[self.kv_key] > 1
+        return False
 
     def _windows(self):
         """The windows on whose two sides the class does something else; all of them where it does not run with its own sizes."""
@@ -590,6 +625,8 @@ class Class:
             layers = list(zip(*lists.values()))
             return {key: {(kind, value.count(kind) > 1) for kind in value} for key, value in lists.items()}, set(zip(layers, layers[1:]))
 
+        if self.fewest is not None:
+            return self.fewest
         usual = kinds(self.config({}) if self.repeated else self.usual_config())
         for count in range(3, 17):
             try:

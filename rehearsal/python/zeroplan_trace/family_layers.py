@@ -4,7 +4,7 @@ import itertools
 import json
 from collections import Counter
 
-from .config_keys import is_first, is_period, is_size
+from .config_keys import is_first, is_last, is_period, is_size
 from .problem import Problem
 
 
@@ -150,9 +150,13 @@ def _marked(rows, is_layers, mark):
 def _facts(config, base, count):
     """What a config says of each layer: in its lists, by a number of layers that come first ("<key"; "<1": the first one, ">1": the last), by a
     period ("%key": its last, "^key": its first), by whether it is the last of its value in a list ("$key"), by what a list says of the next layer ("+key"; "": none),
-    by whether a list has its number ("@key")."""
+    by whether a list has its number ("@key"), by whether it is one of a number of layers that come last, or the last of its value in a list before them
+    ("-key:list": "last", "before" or "")."""
     facts = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == count and not has_own_numbers(value)}
+    lasts = [key for key in base if is_last(key) and is_size(key, base[key])]
     for key in list(facts):
+        for number in lasts:
+            facts["-%s:%s" % (number, key)] = _places(facts[key], count - base[number])
         facts["$" + key] = [value not in facts[key][i + 1:] for i, value in enumerate(facts[key])]
         facts["+" + key] = [*facts[key][1:], ""]
     for key in sorted(base):
@@ -165,6 +169,10 @@ def _facts(config, base, count):
             facts["@" + key] = [i in config[key] for i in range(count)]
     facts["<1"], facts[">1"] = [i == 0 for i in range(count)], [i == count - 1 for i in range(count)]
     return facts
+
+
+def _places(kinds, before):
+    return [""] * len(kinds) if before >= len(kinds) else ["last" if i >= before else "" if kind in kinds[i + 1:max(0, before)] else "before" for i, kind in enumerate(kinds)]
 
 
 def has_own_numbers(value):
@@ -190,7 +198,12 @@ def holds(rule, kind_of, config, base, count):
 
 def asked_list(key):
     """The list of the config that a rule's key asks; None where it asks a number."""
-    return key.lstrip("$+") if key[0] not in "<>%^@" else None
+    return key.partition(":")[2] if key[0] == "-" else key.lstrip("$+") if key[0] not in "<>%^@" else None
+
+
+def asked_number(key):
+    """The key of the config that a rule's key asks besides a list of layers; None where it asks none."""
+    return key[1:].partition(":")[0] if key[0] in "<%^@-" and key != "<1" else None
 
 
 def by_keys(rules):
@@ -202,7 +215,7 @@ def _rules(kind_of, facts):
     """Which layer is of which kind, by as few of the facts as tell it."""
     if len(set(kind_of)) == 1:
         return [{"by": [], "values": []}]
-    lists = sorted(key for key in facts if key[0] not in "<>%^$+@")
+    lists = sorted(key for key in facts if key[0] not in "<>%^$+@-")
     rules = []
     for number in (1, 2, 3):
         for keys in itertools.combinations(lists + sorted(key for key in facts if key not in lists), number):

@@ -5,7 +5,7 @@ import inspect
 import re
 import string
 
-from .config_keys import last
+from .config_keys import is_size, last
 
 _LAYERS = 4
 _BETWEEN = "|"
@@ -36,6 +36,34 @@ the values of a list that is one text."""
         if "." not in key and (usual[key] is None or isinstance(usual[key], list)) and _is_separated(known, key):
             found[key] = {"words": {}, "between": _BETWEEN}
     return found
+
+
+def tables(known):
+    """Of each table of what layers of one kind have otherwise, by its key: the list that says the kinds, the kind, and the keys that say the same for all of them."""
+    usual, found = known.flat(known.config({})), {}
+    for key, table in usual.items():
+        part = key[:-len(last(key))]
+        if not isinstance(table, dict) or not table or not all(str(i).isdigit() and isinstance(row, dict) for i, row in table.items()):
+            continue
+        for name, kinds in usual.items():
+            own = isinstance(kinds, list) and name.startswith(part) and {kind for i, kind in enumerate(kinds) if i in set(map(int, table))}
+            keys = _said_for_all(known, key, part) if own and len(own) == 1 else {}
+            if keys and [i for i, kind in enumerate(kinds) if kind in own] == sorted(map(int, table)):
+                found[key] = {"list": last(name), "kind": own.pop(), "keys": keys}
+    return found
+
+
+def _said_for_all(known, table, part):
+    keys, number = {}, 96
+    for other in sorted(key for key, value in known.defaults.items() if key.startswith(part) and (value is None or is_size(key, value))):
+        try:
+            rows = known.flat(known.config({other: number})).get(table).values()
+        except Exception:  # a key that takes no such number
+            continue
+        for name in {name for row in rows for name, value in row.items() if value == number}:
+            if all(row.get(name) == number for row in rows):
+                keys[name] = last(other)
+    return keys
 
 
 def _is_separated(known, key):

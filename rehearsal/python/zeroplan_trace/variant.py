@@ -10,9 +10,9 @@ import itertools
 import json
 import random
 
-from .config_keys import (LATENT_HEADS, POSITIONS, POWERS, ROPE, ROPE_SORTS, SPARE, is_dropout, is_first, is_name, is_period, is_size, is_window, is_wide, last,
+from .config_keys import (LATENT_HEADS, POSITIONS, POWERS, ROPE, ROPE_SORTS, SPARE, is_dropout, is_first, is_last, is_name, is_period, is_size, is_window, is_wide, last,
                           others, sizes_of, tokens_of, wide_sizes_of)
-from .family_layers import asked_list, by_keys, folded, has_own_numbers, holds, put_numbers_of_layers, running, told
+from .family_layers import asked_list, asked_number, by_keys, folded, has_own_numbers, holds, put_numbers_of_layers, running, told
 from .formulas import Differs, Formulas, Known, keys_in
 from .merging import at_point, like, merged, numbers_of
 from .problem import Problem
@@ -124,6 +124,8 @@ class Variant:
             return sizes
         if not is_size(key, value):
             return None
+        if is_last(key):
+            return (value,)
         if is_first(key) or is_period(key) and value == 1:  # layers of both kinds
             return (1 if is_first(key) and not self.known.repeated else 2,)
         return sizes if value > 0 or key == self.known.kv_key else None
@@ -162,7 +164,7 @@ class Variant:
                 raise Problem("layers whose kinds the config tells", "%s, with twice as many" % more[1][key], "")
         put_numbers_of_layers(graph)
         rules = [rule for stack in running(graph).values() for rule in stack["rules"]]
-        asked = {key[1:] for rule in rules for key in rule["by"] if key[0] in "<%^@" and key != "<1"}
+        asked = {name for rule in rules for key in rule["by"] if (name := asked_number(key))}
         if not self._is_recorded_as_usual(key for key, role in roles.items() if role == "fixed" and key not in asked):
             return Variant(known, self.grouped, self.tied, self.long, self.switched, self.alike).row()
         for stack in running(graph).values():
@@ -465,7 +467,8 @@ class Variant:
 
         rows = self._rows_of(document, "modules")
         modules = [dict(rows[there(row["name"])], name=row["name"]) for row in first["modules"]]
-        return dict(first, blocks=blocks, modules=modules, buffers={name: document["buffers"][there(name)] for name in first["buffers"]})
+        shape = dict(document["shape"], **{key: count for key, count in first["shape"].items() if key == "layers"})
+        return dict(first, shape=shape, blocks=blocks, modules=modules, buffers={name: document["buffers"][there(name)] for name in first["buffers"]})
 
     def _add_joint_of_layers(self, graph, kinds_of):
         """A sample in which there are more layers and all keys of another are as in it, too."""
@@ -480,7 +483,7 @@ class Variant:
 
     def _is_asked(self, key):
         known = self.known
-        if key not in self.said or is_name(key) or is_first(key) or last(key) in ROPE or key in (known.layers_key, *known.stacks, *known.tie_keys, *self.same):
+        if key not in self.said or is_name(key) or is_first(key) or is_last(key) or last(key) in ROPE or key in (known.layers_key, *known.stacks, *known.tie_keys, *self.same):
             return False
         if key == known.text + "hidden_size" and known.width_of_heads:
             return False

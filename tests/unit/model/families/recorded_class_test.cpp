@@ -8,6 +8,7 @@
 #include "base/diagnostic.hpp"
 #include "base/embedded.hpp"
 #include "model/families/hf_config.hpp"
+#include "model/families/recorded_sizes.hpp"
 #include "model/graph/traced_graph.hpp"
 #include "tests/catch.hpp"
 
@@ -130,18 +131,27 @@ TEST_CASE("a config without a list of layers has the kinds as the class repeats 
 TEST_CASE("the last layer of its type may be another kind") {
   Json last = family();
   Json& layers = last["documents"].items().front()["graph"]["layers"];
+  const auto types = [&](std::int64_t first) {
+    Json config = json(R"({"kv": 2, "depth": 4, "types": ["one", "two", "one", "one"]})");
+    config["dense"] = Json(first);
+    const RecordedClass found =
+        read_recorded(last, "test", config, ModelUse{.sequence_length = 99});
+    std::string text;
+    if (!found.document) return found.key;
+    for (const Json& row : found.document->find("modules")->items()) {
+      if (const Json* type = row.find("type")) text += type->as_string() + " ";
+    }
+    return text;
+  };
   layers["rules"] = json(R"([{"by": ["$types"], "values": [[[false], 0], [[true], 1]]}])");
-  const RecordedClass found =
-      read_recorded(last,
-                    "test",
-                    json(R"({"kv": 2, "depth": 4, "types": ["one", "two", "one", "one"]})"),
-                    ModelUse{.sequence_length = 99});
-  REQUIRE(found.document);
-  std::string types;
-  for (const Json& row : found.document->find("modules")->items()) {
-    if (const Json* type = row.find("type")) types += type->as_string() + " ";
-  }
-  CHECK(types == "One M Two One M Two ");
+  CHECK(types(1) == "One M Two One M Two ");
+  // So many that come last take what the last of each type before them passes on.
+  layers["rules"] =
+      json(R"([{"by": ["-dense:types"], "values": [[["last"], 0], [["before"], 1], [[""], 0]]}])");
+  CHECK(types(1) == "One M Two Two One M ");
+  CHECK(types(2) == "Two Two One M One M ");
+  CHECK(types(0) == "One M One M One M One M ");
+  CHECK(types(5) == "dense");
 }
 
 TEST_CASE("what was not recorded is not made up") {
@@ -484,6 +494,31 @@ TEST_CASE("a document may be of sequences of whole blocks alone, or of powers of
 TEST_CASE("a value that a config says for all layers is that of each") {
   CHECK(made(R"({"kv": 2, "heads_of_layers": 8})"));
   CHECK(missing(R"({"kv": 2, "heads_of_layers": 7})") == "heads_of_layers: [8]");
+  // And the other way round: a size that is said for each.
+  CHECK(made(R"({"kv": 2, "hidden": [64, 64, 64]})")->dump() == made(R"({"kv": 2})")->dump());
+  CHECK_FALSE(made(R"({"kv": 2, "hidden": [64, 32, 64]})"));
+}
+
+TEST_CASE("a table of what layers of one kind have otherwise says it of all of them") {
+  Json tables = family();
+  tables["tables"] = json(
+      R"({"sizes": {"list": "types", "kind": "two", "keys": {"hidden": "heads", "kv": "window"}}})");
+  const auto made = [&](const std::string& said) {
+    const Json config = json(
+        R"({"kv": 2, "hidden": 64, "depth": 3, "types": ["two", "one", "two"], )" + said + "}");
+    return spelled_out(tables, config).dump();
+  };
+  // Layers 0 and 2 have 16 heads in the place of 64; what the rows leave out is as elsewhere.
+  const std::string taken = made(R"("sizes": {"0": {"hidden": 16}, "2": {"hidden": 16}})");
+  CHECK(json(taken).find("heads")->as_integer() == 16);
+  CHECK(json(taken).find("window")->as_integer() == 2);
+  CHECK(json(taken).find("sizes")->is_null());
+  for (const char* other :
+       {R"("sizes": {"0": {"hidden": 16}})",
+        R"("sizes": {"0": {"hidden": 16}, "2": {"hidden": 32}})",
+        R"("sizes": {"0": {"hidden": 16}, "1": {"hidden": 16}, "2": {"hidden": 16}})"}) {
+    CHECK(json(made(other)).find("sizes")->is_object());  // stays, and is refused
+  }
 }
 
 TEST_CASE("a class beside its type's usual one is taken from its own recording") {
@@ -631,7 +666,8 @@ TEST_CASE("every class of data/families gives a document that is planned") {
       }
       for (const Json& key : layers.find("rules")->items().front().find("by")->items()) {
         const std::string& name = key.as_string();
-        if (name.find_first_of("<>%$") == 0) continue;
+        if (name.front() == '-') place(config, name.substr(1, name.find(':') - 1)) = 0;
+        if (name.find_first_of("<>%$-") == 0) continue;
         Json types = Json::array();
         for (int i = 0; i < 2; ++i) {
           const Json& row =
