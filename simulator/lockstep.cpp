@@ -1,7 +1,6 @@
 #include "simulator/lockstep.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/check.hpp"
 #include "simulator/rank_player.hpp"
@@ -10,9 +9,6 @@ namespace zeroplan::simulator {
 namespace {
 
 using Stop = RankPlayer::Stop;
-
-// Ranks that stay as far apart take equally long, but for rounding (RankPlayer::same).
-bool close(double x, double y) { return std::abs(x - y) <= 1e-10; }
 
 class Lockstep {
  public:
@@ -115,7 +111,7 @@ class Lockstep {
     if (!all(State::before_equal_step)) return false;
     const double period = players_.front().player.last_step();
     const bool alike = std::all_of(players_.begin(), players_.end(), [&](const Rank& rank) {
-      return close(rank.player.last_step(), period);
+      return RankPlayer::close(rank.player.last_step(), period);
     });
     if (!alike) return false;
     for (Rank& rank : players_) {
@@ -194,7 +190,7 @@ class Lockstep {
     return std::all_of(players_.begin(), players_.end(), [&](const Rank& rank) {
       const std::vector<RankPlayer::Snapshot>& snapshots = rank.player.snapshots();
       return RankPlayer::same(snapshots[last - cycle], snapshots[last]) &&
-             close(period_of(rank, cycle, last), period);
+             RankPlayer::close(period_of(rank, cycle, last), period);
     });
   }
 

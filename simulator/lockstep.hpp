@@ -7,8 +7,8 @@
 // ZP_CHECK failure. Between two collectives ranks know nothing of each other, so that each is
 // simulated as far as it can go, the one furthest behind first.
 //
-// Of equal micro-steps in a row, and of equal steps, the rest is counted once every rank, and how
-// far ranks are apart, is as it was one before. One rank is the plain case: it meets nobody.
+// Equal micro-steps in a row, and equal steps, are counted in the place of being simulated once
+// every rank, and how far ranks are apart, is as it was one before. One rank meets nobody.
 //
 // Cost: the sum of the ranks. Deterministic. Left out: a rank's part of a collective goes at the
 // rate that its own work leaves it; how slower and faster parts share buffers is not simulated.

@@ -23,15 +23,13 @@ Fragment::Fragment(std::vector<Instruction> code) : code_(std::move(code)) {
     if (is_first) slots_.push_back(instruction.index);
     if (makes && instruction.bytes == 0) continue;  // holds nothing
     Change& change = known->second;
-    change.slot = instruction.index;
-    if (!change.is_used) change.makes_first = makes;
-    change.is_used = true;
+    if (change.slot < 0) change = {instruction.index, makes};
     change.holds = makes;
   }
   for (const std::int32_t slot : slots_) {
     const Change& change = changes.at(slot);
     const bool passes_by = change.makes_first && !change.holds;
-    if (change.is_used && !passes_by) changes_.push_back(change);
+    if (change.slot >= 0 && !passes_by) changes_.push_back(change);
   }
 }
 

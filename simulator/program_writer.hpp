@@ -20,10 +20,10 @@ class Fragment {
   const std::vector<Instruction>& code() const { return code_; }
   // The numbers that it has, each once.
   const std::vector<std::int32_t>& slots() const { return slots_; }
-  // What it does to a slot, beyond making and letting go of a tensor of its own.
+  // A change is a slot that the fragment leaves otherwise than it found it, or that held a tensor
+  // before; tensors that it allocates and releases itself are none.
   struct Change {
-    std::int32_t slot = 0;
-    bool is_used = false;
+    std::int32_t slot = -1;
     bool makes_first = false;  // so that the slot must hold nothing before
     bool holds = false;        // in the end
   };
@@ -72,8 +72,8 @@ class ProgramWriter {
   void throttle(QueueIndex queue, std::int64_t limit);
   void mark(Phase phase) { add(Opcode::mark, kComputeStream, static_cast<std::int32_t>(phase)); }
 
-  // What was written since `position`; `numbers` of the slots that it takes and lets go of, in
-  // turn.
+  // The fragment of all instructions since `position`; `numbers` has one for each allocate and
+  // release, in their order.
   Fragment fragment_since(std::size_t position, std::span<const std::int32_t> numbers) const;
   // Upon the slots of the table. Tensors that it makes and lets go of are not checked.
   void write(const Fragment& fragment, std::span<const SlotIndex> slots);

@@ -1,7 +1,6 @@
 #include "simulator/rank_player.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace zeroplan::simulator {
@@ -38,9 +37,6 @@ std::size_t alike_from(const RankProgram& rank) {
 }  // namespace
 
 bool RankPlayer::same(const Snapshot& a, const Snapshot& b) {
-  // Times are sums in another order: equal within rounding, against a period of milliseconds.
-  constexpr double kRounding = 1e-10;
-  const auto close = [](double x, double y) { return std::abs(x - y) <= kRounding; };
   return a.memory == b.memory && std::equal(a.loop.begin(), a.loop.end(), b.loop.begin(), close);
 }
 

@@ -2,6 +2,7 @@
 // has to be known, and goes on from there.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -28,8 +29,10 @@ class RankPlayer {
     std::vector<double> loop;  // EventLoop::relative_state
     Fingerprint memory;
   };
-  // The same host, streams and memory, whenever they were so.
+  // Both are the same state of host, streams and memory; absolute times do not count.
   static bool same(const Snapshot& a, const Snapshot& b);
+  // Two times (s) are equal within rounding: they are sums in another order.
+  static bool close(double x, double y) { return std::abs(x - y) <= 1e-10; }
   // From `a` on until `b`, s.
   static double between(const Snapshot& a, const Snapshot& b) {
     return b.moment.time.host - a.moment.time.host;
@@ -69,7 +72,7 @@ class RankPlayer {
   RankSimulation result() const;
 
  private:
-  // What begins with a section of the run, and what has ended with its last repetition.
+  // A section of the run may begin a step, and its last repetition may end one.
   enum class Begins : std::uint8_t { section, step, timed_step };
   enum class Ends : std::uint8_t { section, settled_step, timed_step };
   struct Part {

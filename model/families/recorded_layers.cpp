@@ -57,7 +57,7 @@ class LayerLists {
 
   std::size_t count() const { return count_; }
 
-  // Of the first `count` layers.
+  // Layer `i` is the last of its value among the first `count` layers.
   bool is_last_of_its_value(std::string_view key, std::size_t i, std::size_t count) const {
     const Json own = item(key, i);
     for (std::size_t next = i + 1; next < count; ++next) {

@@ -211,8 +211,9 @@ void spell_out(const Json& family, const std::string& key, const Json& how, Json
   part[name_in_part(key)] = std::move(kinds);
 }
 
-// What layers of one kind have otherwise, in a table by their numbers, as keys that say it of all
-// of them; what a row leaves out is as in other layers. A table of other layers stays.
+// A table of overrides by layer number (per_layer_config) becomes the config's keys for that kind
+// of layers, where it overrides exactly these and all alike; what a row leaves out is the config's
+// own value. Any other table stays, and is refused.
 void take_table(const std::string& name, const Json& how, Json& part) {
   const Json* table = part.find(name);
   const Json* list = part.find(how.find("list")->as_string());

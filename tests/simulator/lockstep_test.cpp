@@ -376,7 +376,7 @@ TEST_CASE("steps that begin as the one before began, with its instructions, are 
   check({4.0, 2.0, 2.0}, 3.0);
 }
 
-TEST_CASE("ranks whose steps are equal from different ones on are played until all of them are") {
+TEST_CASE("ranks that reach a steady state at different steps are played until all of them have") {
   const simulator::RankProgram early = rank_of_steps({2.0, 2.0, 2.0});
   const simulator::RankProgram late = rank_of_steps({2.0, 6.0, 4.0});
   const auto some = together({&early, &late});

@@ -145,7 +145,7 @@ TEST_CASE("a fragment does on other slots what was written once", "[micro_steps]
   CHECK(written(2).label == 7);
   CHECK(written(2).bytes == kSize.count());
   CHECK_THROWS_AS(writer.write(fragment, other), std::logic_error);  // slot 0 holds a tensor
-  // What was there may go before something else comes.
+  // A fragment may release the slot's tensor before it allocates another there.
   const std::size_t again = writer.position();
   writer.release(one[0]);
   allocate(writer, one[0]);
