@@ -341,23 +341,24 @@ class MeaningReader {
     meaning_.scenario.set(ScenarioKey::dataset, said.object, {said.last->file, said.last->name});
   }
 
-  // How torch.optim's AdamW goes over the tensors, where the name says it.
+  // How torch.optim's AdamW goes over the tensors, where the name says it; bitsandbytes' goes over
+  // each alone and makes none beside it, as the fused one.
   Became optimizer(const Setting& setting) {
     const std::string said = text_of(setting.value);
     const bool plain = said == "adamw_torch";
-    if (plain || said == "adamw_torch_fused") {
+    const bool paged_fp32 = said == "paged_adamw" || said == "paged_adamw_32bit";
+    if (plain || paged_fp32 || said == "adamw_torch_fused") {
       meaning_.scenario.set(ScenarioKey::optimizer_implementation,
                             plain ? "foreach" : "fused",
                             {setting.file, setting.name});
     }
-    const bool paged = said == "paged_adamw_8bit";
-    if (paged) {
+    if (paged_fp32 || said == "paged_adamw_8bit") {
       meaning_.assumed.push_back(
           phrase("{}: its states stay on the GPU; the driver moves pages of them to the host where "
                  "the GPU is full",
                  said));
     }
-    return set(ScenarioKey::optimizer, paged ? "adamw8bit" : said, setting);
+    return set(ScenarioKey::optimizer, said, setting);
   }
 
   // {"": "cpu"}, on a command line as JSON text; "auto" and numbers are GPUs.

@@ -47,14 +47,15 @@ constexpr std::array kSpellings = {
     Spelling{ScenarioKey::activation_offload, "true|yes|on|1|host", "cpu"},
     Spelling{ScenarioKey::activation_offload, "false|no|off|0", "none"},
     Spelling{ScenarioKey::optimizer,
-             "adamwtorch|adamwtorchfused|adamwhf|adamwapexfused|fusedadamw|fusedadam|cpuadam",
+             "adamwtorch|adamwtorchfused|adamwhf|adamwapexfused|fusedadamw|fusedadam|cpuadam|"
+             "pagedadamw|pagedadamw32bit",
              "adamw"},
     Spelling{ScenarioKey::optimizer,
              "adamwbnb8bit|adamwbnb|adam8bit|bnbadamw8bit|8bitadamw|8bitadam|pagedadamw8bit",
              "adamw8bit"},
     Spelling{ScenarioKey::optimizer, "lion32bit", "lion"},
     Spelling{ScenarioKey::optimizer,
-             "pagedadamw|pagedadamw32bit|pagedlion|pagedlion8bit",
+             "pagedlion|pagedlion8bit|pagedlion32bit",
              "",
              "its states move between GPU and host page by page, which is not modelled; adamw8bit "
              "keeps them on the GPU"},

@@ -40,7 +40,7 @@ TINY = dict(
 
 class Optim(Enum):
     ADAMW = "adamw_torch"
-    PAGED = "paged_adamw_32bit"
+    PAGED = "paged_lion_32bit"
 
 
 def arguments(**changes):

@@ -956,6 +956,12 @@ TEST_CASE("what a job exports and may have of memory is used or listed") {
     INFO(line << "\n" << text);
     CHECK(text.find(line) != std::string::npos);
   }
+  const foreign::Meaning paged =
+      foreign::read_from(files.add("p.sh", "python t.py --optim paged_adamw_32bit\n"));
+  CHECK(said(paged, ScenarioKey::optimizer) == "adamw");
+  CHECK(said(paged, ScenarioKey::optimizer_implementation) == "fused");
+  CHECK(foreign::describe(paged).english().find("paged_adamw_32bit: its states stay on the GPU") !=
+        std::string::npos);
   CHECK(foreign::read_from(files.add("b.sh", "#SBATCH --mem=4096\npython t.py --bf16 true\n"))
             .processes.host_memory == std::int64_t{4096} << 20);
   const foreign::Meaning shares = foreign::read_from(

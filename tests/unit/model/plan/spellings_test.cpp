@@ -66,7 +66,7 @@ TEST_CASE("what exists and is not modelled is said to be so") {
   CHECK(eight.got == "\"FP8\", which is not modelled");
   CHECK(eight.hint.english().find("bf16 is the nearest") != std::string::npos);
   CHECK(problem(ScenarioKey::method, "DoRA").got == "\"DoRA\", which is not modelled");
-  CHECK(problem(ScenarioKey::optimizer, "paged_adamw_32bit").hint.english().find("adamw8bit") !=
+  CHECK(problem(ScenarioKey::optimizer, "paged_lion_32bit").hint.english().find("adamw8bit") !=
         std::string::npos);
   CHECK(problem(ScenarioKey::precision, "bf61").hint == "did you mean bf16?");
   CHECK(problem(ScenarioKey::deepspeed_version, "ds.json").hint ==
