@@ -341,8 +341,7 @@ class MeaningReader {
     meaning_.scenario.set(ScenarioKey::dataset, said.object, {said.last->file, said.last->name});
   }
 
-  // How torch.optim's AdamW goes over the tensors, where the name says it; bitsandbytes' goes over
-  // each alone and makes none beside it, as the fused one.
+  // How AdamW goes over the tensors, where the name says it: bitsandbytes' as torch's fused one.
   Became optimizer(const Setting& setting) {
     const std::string said = text_of(setting.value);
     const bool plain = said == "adamw_torch";

@@ -55,14 +55,9 @@ constexpr std::array kSpellings = {
              "adamw8bit"},
     Spelling{ScenarioKey::optimizer, "lion32bit", "lion"},
     Spelling{ScenarioKey::optimizer,
-             "pagedlion|pagedlion8bit|pagedlion32bit",
-             "",
-             "its states move between GPU and host page by page, which is not modelled; adamw8bit "
-             "keeps them on the GPU"},
-    Spelling{ScenarioKey::optimizer,
              "lamb|lars|galore|galoreadamw|apollo|lomo|adalomo|sophia|shampoo|soap|onebitadam|"
-             "1bitadam|zerooneadam|adagrad|rmsprop|lion8bit|schedulefree|prodigy|"
-             "came|ademamix",
+             "1bitadam|zerooneadam|adagrad|rmsprop|lion8bit|pagedlion|pagedlion8bit|pagedlion32bit|"
+             "schedulefree|prodigy|came|ademamix",
              "",
              "its states and its step are not modelled"},
     Spelling{ScenarioKey::method,

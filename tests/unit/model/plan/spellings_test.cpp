@@ -66,8 +66,8 @@ TEST_CASE("what exists and is not modelled is said to be so") {
   CHECK(eight.got == "\"FP8\", which is not modelled");
   CHECK(eight.hint.english().find("bf16 is the nearest") != std::string::npos);
   CHECK(problem(ScenarioKey::method, "DoRA").got == "\"DoRA\", which is not modelled");
-  CHECK(problem(ScenarioKey::optimizer, "paged_lion_32bit").hint.english().find("adamw8bit") !=
-        std::string::npos);
+  CHECK(problem(ScenarioKey::optimizer, "paged_lion_32bit").hint ==
+        "its states and its step are not modelled");
   CHECK(problem(ScenarioKey::precision, "bf61").hint == "did you mean bf16?");
   CHECK(problem(ScenarioKey::deepspeed_version, "ds.json").hint ==
         "the file is --ds-config ds.json");
