@@ -367,9 +367,11 @@ def adapters_of(model, workload):
     kind = "SEQ_2_SEQ_LM" if getattr(model.config, "is_encoder_decoder", False) else "CAUSAL_LM"
     if not hasattr(model, "prepare_inputs_for_generation"):
         kind = None  # masked words: peft's kinds that have a name generate
-    rank = lora.get("rank", 8)
-    return LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=lora.get("dropout", 0.0),
-                      target_modules=lora.get("targets") or None, task_type=kind)
+    rank, targets = lora.get("rank", 8), lora.get("targets") or []
+    # A module around a linear layer (Gemma4ClippableLinear of Gemma 4's towers) has its name and no weight: peft refuses it.
+    around = [name for name, module in model.named_modules() if name.rpartition(".")[2] in targets and not hasattr(module, "weight")]
+    return LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=lora.get("dropout", 0.0), target_modules=targets or None, task_type=kind,
+                      **({"exclude_modules": around} if around else {}))
 
 
 def upcast(model, settings):
