@@ -25,7 +25,8 @@ class _Pool:
 
 
 def pooled(recorded):
-    """Most documents have most blocks and kinds of layers, most blocks most tensors and events."""
+    """Most documents have most blocks and kinds of layers, most blocks most tensors and events. Two released models that
+    share a switch give it a document each: equal ones stand once."""
     pools = {name: _Pool() for name in _POOLS}
     for document in recorded["documents"]:
         graph = document["graph"]
@@ -37,7 +38,9 @@ def pooled(recorded):
             for name in ("tensors", "events"):
                 block[name] = [pools[name].number(row) for row in block[name]]
         graph["blocks"] = [pools["blocks"].number(block) for block in graph["blocks"]]
-    return dict(recorded, **{name: pool.rows for name, pool in pools.items()})
+    documents = recorded["documents"]
+    once = [document for place, document in enumerate(documents) if document not in documents[:place]]
+    return dict(recorded, documents=once, **{name: pool.rows for name, pool in pools.items()})
 
 
 def _whole(recorded):
